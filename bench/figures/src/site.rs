@@ -99,7 +99,7 @@ impl Site {
 
     /// A client that sends its operations one by one: ratios refer to remote procedure calls without leases.
     pub(crate) fn client(&self) -> Result<Client> {
-        let options = ClientOptions { ahead_after: None, ..ClientOptions::default() };
+        let options = ClientOptions { write_behind_after: None, ..ClientOptions::default() };
         Ok(Client::connect(&self.address, options).map_err(|e| e.to_string())?)
     }
 }

@@ -7,8 +7,8 @@ use chiton_types::{Attr, Ino, Mode, Name, Position, Refusal};
 use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Query};
 
 use crate::client::{Client, Lookup};
+use crate::in_flight::{InFlight, refusal};
 use crate::names::new_name;
-use crate::pending::{Pending, refusal};
 use crate::service::{Caller, Underway};
 
 /// Operations in one message. Larger batches are sent as several, in order.
@@ -41,9 +41,9 @@ impl Client {
         let (mut each, mut rest) = (Vec::with_capacity(names.len()), names);
         while !rest.is_empty() {
             let some: Vec<&[u8]> = rest.iter().take(BATCH_OPS).map(AsRef::as_ref).collect();
-            let made = self.service.create_ahead(&caller.cred(), parent, &some, mode);
+            let made = self.service.create_lazily(&caller.cred(), parent, &some, mode);
             let (_, left) = rest.split_at(made.len());
-            // Where none of a message's can be made ahead, the rest is asked for as always.
+            // Where none of a message's can be made without a request, the rest goes by requests.
             let (asked, behind) = left.split_at(match made.len() {
                 0 => left.len(),
                 count => some.len() - count,
@@ -138,9 +138,9 @@ impl Client {
     // ---- not waited for -----------------------------------------------------------------------------
 
     /// Makes an empty file; not opened.
-    pub fn start_create(&self, caller: &Caller<'_>, parent: Ino, name: &[u8], mode: Mode) -> Pending<Attr> {
-        if let Some(attr) = self.service.create_ahead(&caller.cred(), parent, &[name], mode).pop() {
-            return Pending::ready(Ok(attr));
+    pub fn start_create(&self, caller: &Caller<'_>, parent: Ino, name: &[u8], mode: Mode) -> InFlight<Attr> {
+        if let Some(attr) = self.service.create_lazily(&caller.cred(), parent, &[name], mode).pop() {
+            return InFlight::ready(Ok(attr));
         }
         let op = new_name(name).map(|name| {
             let make = Make::File { content: Vec::new() };
@@ -159,7 +159,7 @@ impl Client {
         parent: Ino,
         names: &[impl AsRef<[u8]>],
         mode: Mode,
-    ) -> Pending<Each<Attr>> {
+    ) -> InFlight<Each<Attr>> {
         let (mut ops, mut places) = (Vec::new(), Vec::new());
         for name in names {
             let name = new_name(name.as_ref());
@@ -180,13 +180,13 @@ impl Client {
     }
 
     /// Removes a name.
-    pub fn start_unlink(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> Pending<()> {
+    pub fn start_unlink(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> InFlight<()> {
         let op = Name::new(name).map(|name| Call::Op { op: Op::Unlink { parent, name }, open: false });
         self.started(caller, op, |_| Ok(()))
     }
 
     /// As [`Client::lookup`], without `.` and `..`. Past the cache; nothing of it may be kept by a kernel.
-    pub fn start_lookup(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> Pending<Lookup> {
+    pub fn start_lookup(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> InFlight<Lookup> {
         let query = Name::new(name).map(|name| Call::Query(Query::Lookup { parent, name }));
         let files = self.files.clone();
         self.started(caller, query, move |answer| match answer {
@@ -200,7 +200,7 @@ impl Client {
     }
 
     /// Attributes of an inode.
-    pub fn start_stat(&self, ino: Ino) -> Pending<Attr> {
+    pub fn start_stat(&self, ino: Ino) -> InFlight<Attr> {
         let since = self.since();
         let (core, service, files) = (self.core.clone(), self.service.clone(), self.files.clone());
         self.started(&self.caller(), Ok(Call::Query(Query::GetAttr { ino })), move |answer| match answer {
@@ -220,13 +220,13 @@ impl Client {
         caller: &Caller<'_>,
         call: Result<Call, Refusal>,
         convert: impl FnOnce(Answer) -> Result<T, Refusal> + Send + 'static,
-    ) -> Pending<T> {
+    ) -> InFlight<T> {
         match call {
             Ok(call) => {
                 let underway = self.service.start(&caller.full_cred(), call);
-                Pending::new(underway, |answer| convert(answer.map_err(refusal)?))
+                InFlight::new(underway, |answer| convert(answer.map_err(refusal)?))
             }
-            Err(no) => Pending::ready(Err(no)),
+            Err(no) => InFlight::ready(Err(no)),
         }
     }
 }

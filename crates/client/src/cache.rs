@@ -122,7 +122,7 @@ impl Cache {
         self.inner.lock().attrs.get(&ino).map(|(attr, _)| attr.clone())
     }
 
-    /// Attributes that nobody else is told without asking us.
+    /// Attributes under an exclusive lease: the server recalls it before it answers other clients.
     pub(crate) fn exclusive_attr(&self, ino: Ino) -> Option<Attr> {
         let mut inner = self.inner.lock();
         inner

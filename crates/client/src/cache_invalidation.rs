@@ -1,4 +1,4 @@
-//! A service that tells the cache of what is changed through it, whoever asks: names, attributes, file data.
+//! A service that keeps the cache true: it records every change of names and attributes that passes through it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ pub(crate) struct Invalidating {
 }
 
 impl Invalidating {
-    /// Asks by `ask`, and takes note of what it changes.
+    /// Asks by `ask`, and records the changes.
     fn observe(
         &self,
         call: Call,
@@ -39,13 +39,13 @@ impl Invalidating {
         self.core.cache.begins(&ops);
         let since = self.core.cache.since(self.inner.recalls());
         let answer = ask(call);
-        tell(&self.core, self.inner.recalls(), since, &ops, &answer);
+        record(&self.core, self.inner.recalls(), since, &ops, &answer);
         answer
     }
 
     /// The operations of a call, if it is worth to look at them afterwards.
     fn ops(&self, call: &Call) -> Vec<Op> {
-        // Without a cache, all that matters is what the kernel was told of a directory.
+        // Without a cache, only the names matter that the kernel keeps.
         let sets_rights = |op: &Op| {
             matches!(op, Op::SetAttr { .. })
                 || matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_list(name))
@@ -66,7 +66,7 @@ impl Invalidating {
     }
 }
 
-fn tell(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Result<Answer, CallError>) {
+fn record(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Result<Answer, CallError>) {
     match answer {
         Ok(Answer::Op { outcome, lease, .. }) => core.changed(recalls, since, &[(&ops[0], outcome, *lease)]),
         Ok(Answer::Batch(results)) => {
@@ -93,20 +93,20 @@ impl Service for Invalidating {
     }
 
     /// In this process only, where nothing is cached.
-    fn create_ahead(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
-        self.inner.create_ahead(cred, parent, names, mode)
+    fn create_lazily(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
+        self.inner.create_lazily(cred, parent, names, mode)
     }
 
-    fn promise(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
-        self.inner.promise(cred, op, told, dir)
+    fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+        self.inner.enqueue(cred, op, told, dir)
     }
 
-    fn write_ahead(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
-        self.core.write_ahead(&*self.inner, cred, op, known)
+    fn write_locally(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
+        self.core.write_locally(&*self.inner, cred, op, known)
     }
 
-    fn keep_promises(&self, dir: Option<Ino>) {
-        self.inner.keep_promises(dir);
+    fn flush_pending(&self, dir: Option<Ino>) {
+        self.inner.flush_pending(dir);
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
@@ -118,7 +118,7 @@ impl Service for Invalidating {
         if ops.is_empty() {
             return underway;
         }
-        Box::new(Told {
+        Box::new(RecordedCall {
             underway: Some(underway),
             service: self.inner.clone(),
             core: self.core.clone(),
@@ -195,7 +195,7 @@ impl Service for Invalidating {
 }
 
 /// An operation whose caller did not wait for the answer.
-struct Unheard {
+struct Abandoned {
     underway: Box<dyn Underway>,
     /// Not for longer than its client lives.
     service: Weak<dyn Service>,
@@ -205,52 +205,52 @@ struct Unheard {
     pause: Option<Pause>,
 }
 
-impl Unheard {
-    fn hear(self) {
+impl Abandoned {
+    fn finish(self) {
         let answer = self.underway.wait();
         if let Some(service) = self.service.upgrade() {
-            tell(&self.core, service.recalls(), self.since, &self.ops, &answer);
+            record(&self.core, service.recalls(), self.since, &self.ops, &answer);
         }
         drop(self.pause);
     }
 }
 
-/// Those that are still to be heard out, one after the other: each is answered, or its session ends.
+/// Calls that are still to be finished, one after the other: each is answered, or its session ends.
 #[derive(Default)]
-pub(crate) struct AllUnheard(Arc<Mutex<Queue>>);
+pub(crate) struct AbandonedCalls(Arc<Mutex<Queue>>);
 
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<Unheard>,
-    /// Somebody waits for them.
-    is_heard: bool,
+    waiting: Vec<Abandoned>,
+    /// A thread waits for them.
+    is_running: bool,
 }
 
-impl AllUnheard {
-    fn hear_out(&self, unheard: Unheard) {
+impl AbandonedCalls {
+    fn finish_later(&self, abandoned: Abandoned) {
         let mut queue = self.0.lock();
-        queue.waiting.push(unheard);
-        if std::mem::replace(&mut queue.is_heard, true) {
+        queue.waiting.push(abandoned);
+        if std::mem::replace(&mut queue.is_running, true) {
             return;
         }
         let queue = self.0.clone();
         let body = move || {
             while let Some(next) = next(&queue) {
-                next.hear();
+                next.finish();
             }
         };
-        drop(thread::spawn("chiton-unheard", body).expect("a thread can be started"));
+        drop(thread::spawn("chiton-abandoned", body).expect("a thread can be started"));
     }
 }
 
-fn next(queue: &Mutex<Queue>) -> Option<Unheard> {
+fn next(queue: &Mutex<Queue>) -> Option<Abandoned> {
     let mut queue = queue.lock();
-    queue.is_heard = !queue.waiting.is_empty();
+    queue.is_running = !queue.waiting.is_empty();
     queue.waiting.pop()
 }
 
-/// An operation under way whose outcome the cache is told.
-struct Told {
+/// An operation under way whose outcome the cache records.
+struct RecordedCall {
     underway: Option<Box<dyn Underway>>,
     service: Arc<dyn Service>,
     core: Arc<Core>,
@@ -259,33 +259,40 @@ struct Told {
     pause: Option<Pause>,
 }
 
-impl Drop for Told {
+impl Drop for RecordedCall {
     fn drop(&mut self) {
         if let Some(underway) = self.underway.take() {
-            // It may still be carried out, at any time: what it does to what is known here is seen to by somebody else.
+            // The server may still carry it out, at any time: another thread waits for the answer and records it.
             let (service, core) = (Arc::downgrade(&self.service), self.core.clone());
             let (ops, pause) = (std::mem::take(&mut self.ops), self.pause.take());
-            self.core.unheard.hear_out(Unheard { underway, service, core, since: self.since, ops, pause });
+            self.core.abandoned.finish_later(Abandoned {
+                underway,
+                service,
+                core,
+                since: self.since,
+                ops,
+                pause,
+            });
         }
     }
 }
 
-impl Future for Told {
+impl Future for RecordedCall {
     type Output = Result<Answer, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let underway = self.underway.as_mut().expect("a future is not polled after its end");
         let Poll::Ready(answer) = Pin::new(&mut **underway).poll(cx) else { return Poll::Pending };
         self.underway = None;
-        tell(&self.core, self.service.recalls(), self.since, &self.ops, &answer);
+        record(&self.core, self.service.recalls(), self.since, &self.ops, &answer);
         Poll::Ready(answer)
     }
 }
 
-impl Underway for Told {
+impl Underway for RecordedCall {
     fn wait(mut self: Box<Self>) -> Result<Answer, CallError> {
         let answer = self.underway.take().expect("a call is not waited for after its end").wait();
-        tell(&self.core, self.service.recalls(), self.since, &self.ops, &answer);
+        record(&self.core, self.service.recalls(), self.since, &self.ops, &answer);
         answer
     }
 }

@@ -34,7 +34,7 @@ pub struct Client {
     filesystem: u64,
 }
 
-/// An inode and how long the kernel may keep what it is told.
+/// An inode and how long the kernel may keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Attributes.
@@ -111,7 +111,7 @@ impl Client {
             timeout: options.timeout,
             kept_bytes_max: options.kept_bytes_max,
             decouples: options.decouples,
-            ahead: options.ahead_after.is_some(),
+            writes_behind: options.write_behind_after.is_some(),
         };
         let (connected, welcome) = Connected::connect(dialer, connected_options, options.world.clone())?;
         let (filesystem, objects) = match welcome {
@@ -141,7 +141,7 @@ impl Client {
             options.world.clone(),
             service.is_embedded(),
             options.cache_entries_max,
-            options.ahead_after,
+            options.write_behind_after,
         );
         let core = Arc::new(core);
         // In this process asking is as good as knowing.
@@ -204,7 +204,7 @@ impl Client {
         self.filesystem
     }
 
-    /// From now on `invalidator` is told what the kernel must forget. Once, before the kernel is told anything.
+    /// From now on `invalidator` makes the kernel forget. To be called once, before the kernel is given anything.
     pub fn set_invalidator(&self, invalidator: Arc<dyn Invalidator>) {
         assert!(self.core.invalidator.set(invalidator).is_ok(), "the invalidator of a client is set once");
     }
@@ -474,7 +474,7 @@ impl Client {
     }
 
     /// Pushes what is dirty here and waits until all that was answered is durable: fsync(2) of a directory (S18). What a
-    /// file cannot push is told to its handles (S23).
+    /// file cannot push is reported to its handles (S23).
     ///
     /// # Errors
     /// [`Refusal::Io`] if something of it was lost.
@@ -523,7 +523,7 @@ impl Client {
     /// Hands over what is written here, durable or not.
     ///
     /// # Errors
-    /// The last failure; it is told to the handles of that file.
+    /// The last failure; the handles of that file report it.
     pub fn push(&self) -> Result<(), Refusal> {
         self.files.push_all()
     }

@@ -1,7 +1,7 @@
 //! A service at the other end of a socket.
 //!
 //! ```text
-//!   callers ── Asked ──▶ Wire ─────────▶ server        the calling thread writes and reads by itself
+//!   callers ── RemoteCall ──▶ Wire ─────────▶ server        the calling thread writes and reads by itself
 //!                 │lost
 //!                 ▼
 //!   link thread: dial ─ resume ─ reopen ─ resends ─▶ up      ping, deferred closes
@@ -11,7 +11,7 @@
 //! Invariants:
 //! - The state's lock is never held while something is sent or received.
 //! - New calls wait until what must be sent again has been answered.
-//! - A call does not overtake promises that were made before it and that it may have to do with.
+//! - A call does not overtake pending operations that were acknowledged before it and that it may have to do with.
 //! - A reply that came over a connection that has been replaced meanwhile is not believed: its operation was
 //!   sent again, and that answer counts.
 
@@ -28,16 +28,16 @@ use chiton_runtime::thread::JoinHandle;
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Channel, Failure, Foretold, Hello, PROTOCOL_VERSION, Request, Welcome};
 
-use crate::asked::Asked;
 use crate::link;
 use crate::recall_pool::RecallPool;
+use crate::remote_call::RemoteCall;
 use crate::service::{CallError, Interrupted, Service, Underway, ready};
 use crate::session::Session;
 use crate::wire::{Dialer, Wire};
 use crate::write_behind::{Behind, sender};
 use crate::{CancelToken, ConnectError, RecallInbox, Recalls};
 
-/// Closes told at once when so many are waiting.
+/// Closes are reported at once when so many are waiting.
 const CLOSES_MAX: usize = 32;
 
 /// How a connection behaves.
@@ -52,17 +52,17 @@ pub(crate) struct ConnectedOptions {
     /// This client decouples subtrees whose policy asks for it.
     pub(crate) decouples: bool,
     /// It may answer operations before the server knows of them.
-    pub(crate) ahead: bool,
+    pub(crate) writes_behind: bool,
 }
 
 /// The service.
 pub(crate) struct Connected {
-    shared: Arc<Shared>,
+    shared: Arc<Link>,
     threads: Vec<JoinHandle>,
 }
 
-/// What callers, the link thread and the recall threads share.
-pub(crate) struct Shared {
+/// State that callers, the link thread, the sender and the recall threads share.
+pub(crate) struct Link {
     pub(crate) world: SharedWorld,
     pub(crate) dialer: Box<dyn Dialer>,
     pub(crate) options: ConnectedOptions,
@@ -71,8 +71,8 @@ pub(crate) struct Shared {
     pub(crate) changed: Condvar,
     /// For the link thread: it went down, the end.
     pub(crate) wanted: Condvar,
-    /// For the thread that sends promises: there is one, the link is up, the end.
-    pub(crate) sending: Condvar,
+    /// Wakes the sender of pending operations: there is one, the link is up, the end.
+    pub(crate) to_send: Condvar,
     pub(crate) inbox: RecallInbox,
     pub(crate) pool: RecallPool,
     /// When the last request that was answered had been sent, in nanoseconds of the monotonic clock.
@@ -101,10 +101,10 @@ pub(crate) struct State {
     pub(crate) asked_since: Option<Duration>,
     /// The client ends: since when, and how long a silent server is waited for.
     pub(crate) leaving: Option<(Duration, Duration)>,
-    /// Messages of promises with which fewer leases were given than is believed.
-    pub(crate) giving_up: usize,
-    /// Somebody waits for the promises of this session up to this number.
-    pub(crate) hurry: Option<(SessionId, Seq)>,
+    /// Messages of pending operations for which the server gave weaker leases than the client believed to have.
+    pub(crate) weakening: usize,
+    /// A caller waits for the pending operations of this session up to this number.
+    pub(crate) urgent: Option<(SessionId, Seq)>,
 }
 
 /// A numbered call, and the connection to send it over.
@@ -150,7 +150,7 @@ impl Connected {
         else {
             return Err(ConnectError("the server refuses the channel for recalls".into()));
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Link {
             dialer,
             options,
             state: Mutex::new(State {
@@ -164,12 +164,12 @@ impl Connected {
                 arriving: None,
                 asked_since: None,
                 leaving: None,
-                giving_up: 0,
-                hurry: None,
+                weakening: 0,
+                urgent: None,
             }),
             changed: Condvar::new(),
             wanted: Condvar::new(),
-            sending: Condvar::new(),
+            to_send: Condvar::new(),
             inbox: RecallInbox::default(),
             pool: RecallPool::default(),
             heard_ns: AtomicU64::new(0),
@@ -180,7 +180,7 @@ impl Connected {
         shared.heard(sent);
         shared.pool.listen(&shared, recall);
         let mut threads = link::spawn(&shared);
-        if shared.options.ahead {
+        if shared.options.writes_behind {
             threads.push(sender::spawn(&shared));
         }
         Ok((Connected { shared, threads }, welcome))
@@ -191,8 +191,8 @@ impl Connected {
         &self.shared.inbox
     }
 
-    fn asked(&self, cred: &Cred, call: Call) -> Result<Asked, Refusal> {
-        Asked::begin(&self.shared, cred, call, None)
+    fn remote_call(&self, cred: &Cred, call: Call) -> Result<RemoteCall, Refusal> {
+        RemoteCall::begin(&self.shared, cred, call, None)
     }
 }
 
@@ -201,7 +201,7 @@ impl Drop for Connected {
         // A server that is stuck must not keep us.
         let (_, session_time) = self.shared.last_heard();
         self.leave(self.shared.options.timeout.map_or(session_time, |timeout| timeout.min(session_time)));
-        self.shared.keep_promises(None);
+        self.shared.flush_pending(None);
         let farewell = {
             let state = &mut *self.shared.state.lock();
             // The server closes the recall channel at the end of the session: the link thread must not come back.
@@ -221,7 +221,7 @@ impl Drop for Connected {
     }
 }
 
-impl Shared {
+impl Link {
     /// The server has answered a request that was sent at `sent`.
     pub(crate) fn heard(&self, sent: Duration) {
         self.heard_ns.fetch_max(sent.as_nanos() as u64, Ordering::Relaxed);
@@ -270,7 +270,7 @@ impl Shared {
         }
         self.wake(&mut state);
         self.wanted.notify_all();
-        self.sending.notify_all();
+        self.to_send.notify_all();
         drop(state);
         self.pool.stop();
     }
@@ -325,7 +325,7 @@ impl Shared {
             if let (true, Some(refusal), Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. }) =
                 (is_behind, state.session.stuck(), &call)
             {
-                // What changes nothing waits: it would not find what was promised.
+                // Questions wait: they would not find what pending operations made.
                 return Err(refusal);
             }
             if let (false, Some(wire)) = (is_behind, state.up.clone()) {
@@ -343,7 +343,7 @@ impl Shared {
                 return Ok(Issued { wire, request, generation, session: id, blocks_mark });
             }
             if is_behind {
-                self.hurry(&mut state, upto);
+                self.make_urgent(&mut state, upto);
             }
             self.wait(&mut state);
         }
@@ -371,12 +371,12 @@ fn closes_go_first(call: &Call, waiting: usize) -> bool {
 impl Service for Connected {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.make_room()?;
-        self.asked(cred, call)?.finish()
+        self.remote_call(cred, call)?.finish()
     }
 
     fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.make_room()?;
-        Asked::begin(&self.shared, cred, call, Some(session))?.finish()
+        RemoteCall::begin(&self.shared, cred, call, Some(session))?.finish()
     }
 
     fn make_room(&self) -> Result<(), CallError> {
@@ -385,21 +385,23 @@ impl Service for Connected {
             (session.kept_bytes() > self.shared.options.kept_bytes_max).then(|| session.answered_upto())
         };
         if let Some(upto) = too_much {
-            self.asked(&Cred::ROOT, Call::Commit { upto })?.finish()?;
+            self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish()?;
         }
         Ok(())
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
-        match self.asked(cred, call) {
+        match self.remote_call(cred, call) {
             Ok(asked) => Box::new(asked.started()),
             Err(refusal) => ready(Err(refusal.into())),
         }
     }
 
     fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError> {
-        let answer =
-            self.asked(cred, call).map_err(CallError::from).and_then(|asked| asked.finish_unless(token));
+        let answer = self
+            .remote_call(cred, call)
+            .map_err(CallError::from)
+            .and_then(|asked| asked.finish_unless(token));
         token.over();
         answer
     }
@@ -413,7 +415,7 @@ impl Service for Connected {
     }
 
     fn commit(&self, upto: Position) -> Result<(), Refusal> {
-        let answer = self.asked(&Cred::ROOT, Call::Commit { upto })?.finish();
+        let answer = self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish();
         if self.shared.state.lock().session.take_lost() {
             return Err(Refusal::Io);
         }
@@ -424,12 +426,12 @@ impl Service for Connected {
         }
     }
 
-    fn promise(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
-        self.shared.options.ahead && self.shared.promise(cred, op, told, dir)
+    fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+        self.shared.options.writes_behind && self.shared.enqueue(cred, op, told, dir)
     }
 
-    fn keep_promises(&self, dir: Option<Ino>) {
-        self.shared.keep_promises(dir);
+    fn flush_pending(&self, dir: Option<Ino>) {
+        self.shared.flush_pending(dir);
     }
 
     fn closed(&self, ino: Ino) {

@@ -1,4 +1,5 @@
-//! What recalls, answers and callers share: the cache, what the kernel was told, and who is told when it ends.
+//! State that recalls, answers and callers share: the cache, the kernel's dentries, write-behind, and the mount that invalidates
+//! the kernel's caches.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,7 +14,7 @@ use chiton_types::{Attr, Ino, Kind, Mode, Name};
 use chiton_wire::{Grown, LeaseMode, Recall};
 
 use crate::cache::{Cache, Since, narrows};
-use crate::cache_invalidation::AllUnheard;
+use crate::cache_invalidation::AbandonedCalls;
 use crate::data::Files;
 use crate::handler::Handler;
 use crate::kernel_dentries::KernelDentries;
@@ -27,7 +28,7 @@ const FOREVER: Duration = Duration::from_secs(3600);
 /// So long does a new connection wait for the kernel to forget the content of open files.
 const INVALIDATION_WAIT: Duration = Duration::from_millis(200);
 
-/// Registered by a mount: makes the kernel forget what it was told.
+/// Registered by a mount: makes the kernel forget names, attributes and content.
 ///
 /// Called on threads that may wait for the kernel's locks; requests of that kernel are answered meanwhile.
 pub trait Invalidator: Send + Sync {
@@ -39,10 +40,10 @@ pub trait Invalidator: Send + Sync {
     fn inval_range(&self, ino: Ino, range: Range<u64>);
     /// A file is longer now. What the kernel takes for its end without asking is to be that, at least.
     fn grown(&self, ino: Ino, grown: Grown);
-    /// Forget all names of a directory: more were told than are remembered.
+    /// Forget all names of a directory: the kernel keeps more than are remembered.
     fn inval_dir(&self, dir: Ino);
     /// Whether [`Invalidator::inval_dir`] is cheap, waits for nothing and leaves nothing out: then names that are
-    /// told need not be remembered one by one.
+    /// the kernel keeps need not be remembered one by one.
     fn forgets_names_at_once(&self) -> bool {
         false
     }
@@ -52,15 +53,15 @@ pub trait Invalidator: Send + Sync {
 pub(crate) struct Core {
     pub(crate) cache: Cache,
     pub(crate) write_behind: Arc<WriteBehind>,
-    pub(crate) unheard: AllUnheard,
+    pub(crate) abandoned: AbandonedCalls,
     pub(crate) service: OnceLock<Weak<dyn Service>>,
     pub(crate) dentries: KernelDentries,
     pub(crate) files: OnceLock<Weak<Files>>,
     pub(crate) invalidator: OnceLock<Arc<dyn Invalidator>>,
     pub(crate) world: SharedWorld,
     pub(crate) embedded: bool,
-    /// What can be answered before the server knows of it is.
-    pub(crate) works_ahead: bool,
+    /// Operations may be acknowledged before the server knows of them.
+    pub(crate) writes_behind: bool,
 }
 
 impl Core {
@@ -68,20 +69,20 @@ impl Core {
         world: SharedWorld,
         embedded: bool,
         cache_entries_max: usize,
-        ahead_after: Option<u32>,
+        write_behind_after: Option<u32>,
     ) -> Core {
         Core {
             // The engine is as near as a cache.
             cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
-            write_behind: Arc::new(WriteBehind::new(ahead_after.unwrap_or_default())),
-            unheard: AllUnheard::default(),
+            write_behind: Arc::new(WriteBehind::new(write_behind_after.unwrap_or_default())),
+            abandoned: AbandonedCalls::default(),
             service: OnceLock::new(),
             dentries: KernelDentries::new(1 << 20),
             files: OnceLock::new(),
             invalidator: OnceLock::new(),
             world,
             embedded,
-            works_ahead: ahead_after.is_some() && !embedded,
+            writes_behind: write_behind_after.is_some() && !embedded,
         }
     }
 
@@ -93,7 +94,7 @@ impl Core {
         }
     }
 
-    /// How long the kernel may keep a name of this directory. It is remembered as told.
+    /// How long the kernel may keep a name of this directory. The name is recorded.
     pub(crate) fn name_ttl(&self, service: &dyn Service, since: Since, parent: Ino, name: &Name) -> Duration {
         if !self.cache.is_open(parent) {
             return Duration::ZERO;
@@ -107,7 +108,7 @@ impl Core {
             return if recalled { Duration::ZERO } else { ttl };
         }
         let now = self.world.monotonic();
-        match self.dentries.tell(service.recalls(), since.recalls, parent, name, now, ttl) {
+        match self.dentries.record(service.recalls(), since.recalls, parent, name, now, ttl) {
             true => ttl,
             false => Duration::ZERO,
         }
@@ -234,10 +235,10 @@ impl Core {
         drop(chiton_runtime::thread::spawn("chiton-inval", work).expect("a thread can be started"));
     }
 
-    /// Ends what is done ahead in a directory or with a file (or everywhere), and returns when the server knows of all that
-    /// was. True if the names of that directory were held.
-    fn tell_promises(&self, ino: Ino) -> bool {
-        if !self.works_ahead {
+    /// Ends write-behind in a directory or for a file (or everywhere), and returns when the server knows of all pending
+    /// operations there. True if the names of that directory were held.
+    fn flush_pending(&self, ino: Ino) -> bool {
+        if !self.writes_behind {
             return false;
         }
         let everything = ino == Recall::EVERYTHING;
@@ -245,15 +246,15 @@ impl Core {
         if everything {
             self.write_behind.clear();
         } else {
-            were_held = self.end_ahead(ino);
+            were_held = self.end_write_behind(ino);
         }
         if let Some(service) = self.service.get().and_then(Weak::upgrade) {
-            service.keep_promises((!everything).then_some(ino));
+            service.flush_pending((!everything).then_some(ino));
         }
         were_held
     }
 
-    fn end_ahead(&self, ino: Ino) -> bool {
+    fn end_write_behind(&self, ino: Ino) -> bool {
         self.write_behind.release(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
     }
 
@@ -261,7 +262,7 @@ impl Core {
         self.files.get()?.upgrade().map(|files| InUse(Some(files)))
     }
 
-    /// Then names told are not remembered, which costs as much as an operation of a server in this process, and no
+    /// Then the kernel's names are not remembered, which costs as much as an operation of a server in this process, and no
     /// recall waits for a directory's lock in the kernel. (Two mounts that both create in one directory hold that
     /// lock, each while it waits for the other to give up its lease: taking names back one by one would hang them.)
     fn forgets_names_at_once(&self) -> bool {
@@ -300,7 +301,7 @@ fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::kernel_dent
 
 impl Handler for Core {
     fn recall(&self, ino: Ino, keep: LeaseMode) {
-        let held_names = self.tell_promises(ino);
+        let held_names = self.flush_pending(ino);
         if !(held_names && keep == LeaseMode::Shared) {
             self.weaken(ino, keep);
         }
@@ -312,8 +313,8 @@ impl Handler for Core {
         }
     }
 
-    fn stop_ahead(&self, ino: Ino) {
-        self.end_ahead(ino);
+    fn stop_write_behind(&self, ino: Ino) {
+        self.end_write_behind(ino);
     }
 
     fn weaken(&self, ino: Ino, keep: LeaseMode) {

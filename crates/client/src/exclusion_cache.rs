@@ -219,20 +219,20 @@ impl Service for ExclusionCache {
         self.inner().make_room()
     }
 
-    fn create_ahead(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
-        self.inner().create_ahead(cred, parent, names, mode)
+    fn create_lazily(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
+        self.inner().create_lazily(cred, parent, names, mode)
     }
 
-    fn promise(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
-        self.inner().promise(cred, op, told, dir)
+    fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+        self.inner().enqueue(cred, op, told, dir)
     }
 
-    fn write_ahead(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
-        self.inner().write_ahead(cred, op, known)
+    fn write_locally(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
+        self.inner().write_locally(cred, op, known)
     }
 
-    fn keep_promises(&self, dir: Option<Ino>) {
-        self.inner().keep_promises(dir);
+    fn flush_pending(&self, dir: Option<Ino>) {
+        self.inner().flush_pending(dir);
     }
 
     fn session(&self) -> SessionId {

@@ -1,4 +1,4 @@
-//! Who is told that leases end.
+//! The receiver of recalls: it ends what is cached under leases.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock, Weak};
 use chiton_types::Ino;
 use chiton_wire::{Grown, LeaseMode};
 
-/// Told by a service, on threads of its own.
+/// A service calls it, on threads of its own.
 pub(crate) trait Handler: Send + Sync {
     /// Give up the lease on `ino`, but for `keep`. It is acknowledged when this returns. May call the service.
     fn recall(&self, ino: Ino, keep: LeaseMode);
     /// A file that is open here grew elsewhere; acknowledged when this returns. Must not call the service.
     fn grown(&self, ino: Ino, grown: Grown);
     /// Nothing is answered before the server knows of it any more under the lease on `ino`.
-    fn stop_ahead(&self, ino: Ino);
+    fn stop_write_behind(&self, ino: Ino);
     /// As `recall`, of a lease that was thought to be stronger than it is: nobody waits for it.
     fn weaken(&self, ino: Ino, keep: LeaseMode);
     /// Files with content that the server may not have: not pushed, or a push is not answered.
@@ -28,7 +28,7 @@ pub(crate) trait Handler: Send + Sync {
 pub(crate) struct HandlerSlot(OnceLock<Weak<dyn Handler>>);
 
 impl HandlerSlot {
-    /// From now on `handler` is told, for as long as it lives.
+    /// From now on `handler` is called, for as long as it lives.
     pub(crate) fn set(&self, handler: Weak<dyn Handler>) {
         assert!(self.0.set(handler).is_ok(), "the handler of a service is set once");
     }

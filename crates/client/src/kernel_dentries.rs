@@ -1,9 +1,9 @@
-//! Which names the kernel was told that it may keep, so that they can be taken back.
+//! The names that the kernel may keep in its dentry cache, so that they can be invalidated.
 //!
-//! The kernel forgets them by itself after their time, so two periods of that time are remembered.
+//! The kernel forgets them automatically after their time, so two periods of that time are remembered.
 //!
 //! Invariants:
-//! - A name is told only if no lease on its directory was recalled since the question.
+//! - The kernel may keep a name only if no lease on its directory was recalled since the question.
 //! - Bounded: of a directory with too many names only that fact is remembered.
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct Inner {
     began: Duration,
 }
 
-/// What the kernel has to be told when a directory is recalled.
+/// The names that the kernel must forget when a directory is recalled.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dentries {
     pub(crate) names: Vec<Name>,
@@ -40,7 +40,7 @@ pub(crate) struct Dentries {
     pub(crate) more: bool,
 }
 
-/// Names told.
+/// See the module.
 pub(crate) struct KernelDentries {
     inner: Mutex<Inner>,
     names_max: usize,
@@ -52,8 +52,8 @@ impl KernelDentries {
         KernelDentries { inner: Mutex::default(), names_max }
     }
 
-    /// The kernel is about to be told a name for `ttl`. False: it must not, a recall came in between.
-    pub(crate) fn tell(
+    /// The kernel is about to be given a name for `ttl`. False: it must not keep it, a recall came in between.
+    pub(crate) fn record(
         &self,
         recalls: &Recalls,
         mark: Mark,
@@ -108,7 +108,7 @@ impl KernelDentries {
         taken
     }
 
-    /// Directories with names told.
+    /// Directories of which the kernel may keep names.
     pub(crate) fn dirs(&self) -> Vec<Ino> {
         let inner = self.inner.lock();
         let mut dirs: Vec<Ino> = inner.young.dirs.keys().chain(inner.old.dirs.keys()).copied().collect();
@@ -124,29 +124,29 @@ mod tests {
 
     #[test]
     fn names_are_taken_back_until_their_time_is_over() {
-        let (told, recalls) = (KernelDentries::new(3), Recalls::default());
+        let (dentries, recalls) = (KernelDentries::new(3), Recalls::default());
         let name = |s: &str| Name::try_from(s).expect("a name");
         let second = Duration::from_secs;
         let tell = |dir, s: &str, at| {
-            assert!(told.tell(&recalls, recalls.now(), Ino(dir), &name(s), second(at), second(10)));
+            assert!(dentries.record(&recalls, recalls.now(), Ino(dir), &name(s), second(at), second(10)));
         };
         tell(1, "a", 1);
         tell(1, "b", 12);
-        assert_eq!(told.dirs(), [Ino(1)]);
-        let mut taken = told.take(Ino(1));
+        assert_eq!(dentries.dirs(), [Ino(1)]);
+        let mut taken = dentries.take(Ino(1));
         taken.names.sort();
         assert_eq!(taken, Dentries { names: vec![name("a"), name("b")], more: false });
-        assert_eq!(told.take(Ino(1)), Dentries::default());
+        assert_eq!(dentries.take(Ino(1)), Dentries::default());
         tell(1, "a", 20);
         tell(2, "c", 33);
         tell(2, "d", 50);
-        assert_eq!(told.take(Ino(1)), Dentries::default(), "the kernel has forgotten it by now");
+        assert_eq!(dentries.take(Ino(1)), Dentries::default(), "the kernel has forgotten it by now");
         for s in ["e", "f", "g", "h"] {
             tell(3, s, 51);
         }
-        assert!(told.take(Ino(3)).more);
+        assert!(dentries.take(Ino(3)).more);
         let mark = recalls.now();
         recalls.note(Ino(4));
-        assert!(!told.tell(&recalls, mark, Ino(4), &name("x"), second(60), second(10)));
+        assert!(!dentries.record(&recalls, mark, Ino(4), &name("x"), second(60), second(10)));
     }
 }

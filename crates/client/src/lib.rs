@@ -53,8 +53,8 @@ mod open;
 mod pages;
 
 mod batch;
+mod in_flight;
 mod path;
-mod pending;
 
 mod write_behind;
 
@@ -68,7 +68,6 @@ mod kernel_dentries;
 
 pub mod data;
 
-mod asked;
 mod connected;
 mod dial;
 mod held_locks;
@@ -76,6 +75,7 @@ mod kept_blocks;
 mod link;
 mod recall_inbox;
 mod recall_pool;
+mod remote_call;
 mod session;
 mod wire;
 
@@ -95,8 +95,8 @@ pub use client::{Client, Entry, Listed, Lookup};
 pub use core::Invalidator;
 pub use error::ConnectError;
 pub use flags::OpenFlags;
+pub use in_flight::InFlight;
 pub use options::ClientOptions;
-pub use pending::Pending;
 pub use recall_inbox::RecallInbox;
 pub use recalls::{Mark, Recalls};
 pub use service::{CallError, Caller, Groups, Interrupted, LookUp, Service, Standing, Underway, ask, ready};

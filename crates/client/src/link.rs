@@ -11,7 +11,7 @@ use chiton_wire::{
     Answer, Call, Channel, Failure, Hello, LeaseMode, Pending, RefuseReason, Request, Welcome,
 };
 
-use crate::connected::{Shared, hello};
+use crate::connected::{Link, hello};
 use crate::session::{CarriedOut, Resend, Session, assemble};
 use crate::wire::{RecallWire, Wire};
 
@@ -27,8 +27,8 @@ struct Lost;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Starts the threads; they end when `shared` stops.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> Vec<JoinHandle> {
-    let start = |name, body: fn(&Arc<Shared>)| {
+pub(crate) fn spawn(shared: &Arc<Link>) -> Vec<JoinHandle> {
+    let start = |name, body: fn(&Arc<Link>)| {
         let shared = shared.clone();
         thread::spawn(name, move || body(&shared)).expect("a thread can be started")
     };
@@ -36,7 +36,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> Vec<JoinHandle> {
 }
 
 /// Gives a silent server up when whoever leaves has waited long enough for it.
-pub(crate) fn watch_leaving(shared: &Arc<Shared>) {
+pub(crate) fn watch_leaving(shared: &Arc<Link>) {
     let shared = Arc::downgrade(shared);
     let body = move || {
         while shared.upgrade().is_some_and(|shared| !shared.left()) {
@@ -47,7 +47,7 @@ pub(crate) fn watch_leaving(shared: &Arc<Shared>) {
 }
 
 /// Dials whenever the link is down, and says that it is when the server has been silent for a session's time.
-fn run(shared: &Arc<Shared>) {
+fn run(shared: &Arc<Link>) {
     let mut backoff = BACKOFF_FIRST;
     loop {
         let mut state = shared.state.lock();
@@ -86,7 +86,7 @@ fn run(shared: &Arc<Shared>) {
 }
 
 /// Tells of closes, and asks for a sign of life, while the link is up.
-fn keep(shared: &Arc<Shared>) {
+fn keep(shared: &Arc<Link>) {
     let mut state = shared.state.lock();
     while !state.stopping {
         let (_, session_time) = shared.last_heard();
@@ -104,7 +104,7 @@ fn keep(shared: &Arc<Shared>) {
 }
 
 /// A connection is there over which things are sent again before it is up: whoever stops can close it.
-fn arrive(shared: &Shared, wire: &Arc<dyn Wire>) -> Result<(), Lost> {
+fn arrive(shared: &Link, wire: &Arc<dyn Wire>) -> Result<(), Lost> {
     let mut state = shared.state.lock();
     if state.stopping {
         wire.close();
@@ -117,7 +117,7 @@ fn arrive(shared: &Shared, wire: &Arc<dyn Wire>) -> Result<(), Lost> {
 /// Deferred closes, or a ping if nothing was said for a third of the session's time (or for as long as one that leaves
 /// wants to know).
 fn upkeep(
-    shared: &Shared,
+    shared: &Link,
     wire: &dyn Wire,
     generation: u64,
     closes: Option<Arc<Request>>,
@@ -146,7 +146,7 @@ fn upkeep(
 }
 
 /// One attempt. On success the link is up and everything has been sent again.
-fn reconnect(shared: &Arc<Shared>) -> Result<(), Lost> {
+fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
     let sent = shared.world.monotonic();
     let (resume, resend_count) = {
         let session = &shared.state.lock().session;
@@ -181,7 +181,7 @@ fn reconnect(shared: &Arc<Shared>) -> Result<(), Lost> {
     }
 }
 
-fn recall_wire(shared: &Shared, greeting: &Hello) -> Result<Arc<dyn RecallWire>, Lost> {
+fn recall_wire(shared: &Link, greeting: &Hello) -> Result<Arc<dyn RecallWire>, Lost> {
     match shared.dialer.dial_recall(greeting) {
         Ok((Welcome::Accepted { .. }, Some(recall))) => Ok(recall),
         Ok(_) | Err(_) => Err(Lost),
@@ -189,7 +189,7 @@ fn recall_wire(shared: &Shared, greeting: &Hello) -> Result<Arc<dyn RecallWire>,
 }
 
 /// The session is over: a new one begins. What the server did not carry out of the one before is lost.
-fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
+fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
     let greeting = hello(&shared.options, Channel::Main, None);
     let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;
     let Welcome::Accepted { session, secret, boot, session_ms, durable, .. } = welcome else {
@@ -201,7 +201,7 @@ fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
     shared.set_session_ms(session_ms);
     let mut next = Session::new(session, secret, boot, durable);
     let carried_out = ask_for_end(shared, &*wire, &mut next)?;
-    // While the old session is still that which calls are for: what is told as lost now is not sent in the new one.
+    // While the old session is still that which calls are for: operations that are reported as lost now are not sent in the new one.
     let landed = shared.state.lock().session.landed(&carried_out);
     leases_are_void(shared, Some(&landed));
     let reopen = {
@@ -226,7 +226,7 @@ fn begin_anew(shared: &Arc<Shared>, sent: Duration) -> Result<(), Lost> {
 }
 
 /// Asks what the server carried out in the session that is over.
-fn ask_for_end(shared: &Shared, wire: &dyn Wire, next: &mut Session) -> Result<CarriedOut, Lost> {
+fn ask_for_end(shared: &Link, wire: &dyn Wire, next: &mut Session) -> Result<CarriedOut, Lost> {
     let (session, secret) = {
         let session = &shared.state.lock().session;
         (session.id, session.secret)
@@ -246,7 +246,7 @@ fn pushed() -> Answer {
 }
 
 /// `landed`: the session is over, and of what was not answered the pushes of these files were carried out.
-fn leases_are_void(shared: &Shared, landed: Option<&BTreeSet<Ino>>) {
+fn leases_are_void(shared: &Link, landed: Option<&BTreeSet<Ino>>) {
     shared.inbox.recalls().note_all();
     if let Some(handler) = shared.inbox.handler() {
         handler.void(landed);
@@ -260,7 +260,7 @@ type SentAgain = (Resend, Pending);
 /// server has answered yet and that somebody waits for: each may wait until another client has given a lease back, and that
 /// client for one of ours.
 fn resume_session(
-    shared: &Shared,
+    shared: &Link,
     wire: &Arc<dyn Wire>,
     reopen: &Request,
     resends: Vec<Resend>,
@@ -281,7 +281,7 @@ fn resume_session(
 
 /// Takes the answers to what was sent again, in order. `generation`: only while this connection is the one that is up.
 fn answers(
-    shared: &Shared,
+    shared: &Link,
     wire: &Arc<dyn Wire>,
     generation: Option<u64>,
     pending: Vec<SentAgain>,
@@ -318,7 +318,7 @@ fn answers(
 }
 
 /// Takes the answers to these on a thread of its own.
-fn wait_for(shared: &Arc<Shared>, wire: Arc<dyn Wire>, generation: u64, unanswered: Vec<SentAgain>) {
+fn wait_for(shared: &Arc<Link>, wire: Arc<dyn Wire>, generation: u64, unanswered: Vec<SentAgain>) {
     if unanswered.is_empty() {
         return;
     }
@@ -333,7 +333,7 @@ fn wait_for(shared: &Arc<Shared>, wire: Arc<dyn Wire>, generation: u64, unanswer
 
 /// Puts the blocks again that the server may have lost with its last boot: what names them comes after. One that cannot
 /// be put makes this attempt fail: the block is nowhere else.
-fn put_again(shared: &Shared, wire: &dyn Wire) -> Result<(), Lost> {
+fn put_again(shared: &Link, wire: &dyn Wire) -> Result<(), Lost> {
     let (boot, puts) = {
         let session = &shared.state.lock().session;
         (session.boot(), session.blocks.missing_in(session.boot()))
@@ -357,7 +357,7 @@ fn put_again(shared: &Shared, wire: &dyn Wire) -> Result<(), Lost> {
 }
 
 fn resolve(
-    shared: &Shared,
+    shared: &Link,
     generation: Option<u64>,
     of: &Request,
     replies: Vec<(Seq, Result<Answer, Failure>)>,
@@ -376,7 +376,7 @@ fn resolve(
     Ok(())
 }
 
-fn go_up(shared: &Shared, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Lost> {
+fn go_up(shared: &Link, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Lost> {
     shared.heard(sent);
     let mut state = shared.state.lock();
     state.arriving = None;
@@ -386,6 +386,6 @@ fn go_up(shared: &Shared, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Los
     }
     state.up = Some(wire);
     shared.wake(&mut state);
-    shared.sending.notify_all();
+    shared.to_send.notify_all();
     Ok(())
 }

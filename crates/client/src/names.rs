@@ -18,10 +18,10 @@ impl Client {
         open: bool,
     ) -> Result<(Outcome, LeaseMode, Since), Refusal> {
         let since = self.since();
-        if let Some(outcome) = self.operate_ahead(caller, &op, open) {
+        if let Some(outcome) = self.operate_locally(caller, &op, open) {
             return Ok((outcome, LeaseMode::Exclusive, since));
         }
-        let dir = write_behind::dir_of(&op).filter(|_| self.core.works_ahead);
+        let dir = write_behind::dir_of(&op).filter(|_| self.core.writes_behind);
         match self.ask(caller, Call::Op { op, open })? {
             Answer::Op { outcome, lease, .. } => {
                 if let Some(dir) = dir {
@@ -176,7 +176,7 @@ impl Client {
         }
         let op = Op::SetAttr { ino, change };
         let since = self.since();
-        if let Some(attr) = self.set_attr_ahead(caller, &op, ino) {
+        if let Some(attr) = self.set_attr_locally(caller, &op, ino) {
             return Ok(self.entry(since, None, attr, LeaseMode::Exclusive));
         }
         let (outcome, lease, since) = self.operate(caller, op, false)?;

@@ -27,7 +27,7 @@ pub struct ClientOptions {
     pub decouples: bool,
     /// After so many names of a directory that were changed one by one, the next are changed before the server knows of it, in
     /// batches, while nobody else looks at the directory. `None`: each is asked for.
-    pub ahead_after: Option<u32>,
+    pub write_behind_after: Option<u32>,
     /// File data.
     pub files: FilesOptions,
     /// The clock.
@@ -44,7 +44,7 @@ impl Default for ClientOptions {
             user: None,
             root: Ino::ROOT,
             decouples: false,
-            ahead_after: Some(2),
+            write_behind_after: Some(2),
             files: FilesOptions::default(),
             world: std::sync::Arc::new(RealWorld),
         }

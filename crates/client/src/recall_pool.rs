@@ -10,7 +10,7 @@ use std::sync::Arc;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_wire::{Recall, RecallDone};
 
-use crate::connected::Shared;
+use crate::connected::Link;
 use crate::wire::RecallWire;
 
 /// Most handler threads. Beyond, recalls wait.
@@ -35,7 +35,7 @@ pub(crate) struct RecallPool {
 
 impl RecallPool {
     /// Takes recalls from `wire` from now on, instead of the one before.
-    pub(crate) fn listen(&self, shared: &Arc<Shared>, wire: Arc<dyn RecallWire>) {
+    pub(crate) fn listen(&self, shared: &Arc<Link>, wire: Arc<dyn RecallWire>) {
         let before = {
             let mut state = self.queue.0.lock();
             state.broken = false;
@@ -87,7 +87,7 @@ impl RecallPool {
     }
 }
 
-fn handle(queue: &(Mutex<Queue>, Condvar), shared: &std::sync::Weak<Shared>) {
+fn handle(queue: &(Mutex<Queue>, Condvar), shared: &std::sync::Weak<Link>) {
     loop {
         let mut state = queue.0.lock();
         while state.waiting.is_empty() && !state.stopping {

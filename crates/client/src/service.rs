@@ -87,7 +87,7 @@ pub trait Service: Send + Sync {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError>;
 
     /// As [`Service::call`], but only while this session goes on: [`Refusal::Io`] if it is over before the call is sent. For
-    /// what is told to be lost with the session.
+    /// operations that the client reports as lost with the session.
     ///
     /// # Errors
     /// As [`Service::call`].
@@ -104,26 +104,26 @@ pub trait Service: Send + Sync {
         Ok(())
     }
 
-    /// Makes empty files, in the order of their names, where that is possible without asking: attributes of those made. That
-    /// which follows them, and those behind it, are to be asked for.
-    fn create_ahead(&self, _cred: &Cred, _parent: Ino, _names: &[&[u8]], _mode: Mode) -> Vec<Attr> {
+    /// Makes empty files, in the order of their names, where that is possible without a request: attributes of those made. For
+    /// the rest the caller sends requests.
+    fn create_lazily(&self, _cred: &Cred, _parent: Ino, _names: &[&[u8]], _mode: Mode) -> Vec<Attr> {
         Vec::new()
     }
 
-    /// Keeps an operation that the caller is told is carried out, to be sent soon: `told` says how. It is about a name in
-    /// `dir`, or what has one there. False if it cannot be answered before it is asked for.
-    fn promise(&self, _cred: &Cred, _op: &Op, _told: Foretold, _dir: Ino) -> bool {
+    /// Queues an operation that the client acknowledges before the server knows of it: `told` is what the caller was given. It
+    /// is about a name in `dir`, or an inode that has one there. False if the queue takes none now: then ask the server.
+    fn enqueue(&self, _cred: &Cred, _op: &Op, _told: Foretold, _dir: Ino) -> bool {
         false
     }
 
-    /// Writes all of a small file where that is possible without asking: its attributes then. `known`: what is known of it,
-    /// under an exclusive lease.
-    fn write_ahead(&self, _cred: &Cred, _op: &Op, _known: &Attr) -> Option<Attr> {
+    /// Writes all of a small file by write-behind, if possible: its attributes then. `known`: its attributes under an exclusive
+    /// lease.
+    fn write_locally(&self, _cred: &Cred, _op: &Op, _known: &Attr) -> Option<Attr> {
         None
     }
 
-    /// Returns when the server knows of all that was promised about names in a directory, or an inode (`None`: everywhere).
-    fn keep_promises(&self, _dir: Option<Ino>) {}
+    /// Returns when the server has answered all pending operations on names in a directory, or on an inode (`None`: all).
+    fn flush_pending(&self, _dir: Option<Ino>) {}
 
     /// Asks without waiting: many calls of one thread may be under way, in order.
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway>;
@@ -152,7 +152,7 @@ pub trait Service: Send + Sync {
     /// [`Refusal::Io`], once, if answered operations of this session were lost.
     fn commit(&self, upto: Position) -> Result<(), Refusal>;
 
-    /// An open of `ino` ended. Told to the server with the next request, after at most a second.
+    /// An open of `ino` ended. The next request reports it to the server, after at most a second.
     fn closed(&self, ino: Ino);
 
     /// Until when (in the world's monotonic time) what is cached under leases may be believed.
@@ -197,7 +197,7 @@ pub trait Service: Send + Sync {
         true
     }
 
-    /// Ends as a crash would: nothing more is sent, who waits is told that there is no connection.
+    /// Ends as a crash would: nothing more is sent, and callers that wait get [`Refusal::NotConnected`].
     fn abandon(&self) {}
 }
 

@@ -24,7 +24,7 @@ use chiton_wire::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
 
 use crate::held_locks::HeldLocks;
 use crate::kept_blocks::KeptBlocks;
-use crate::write_behind::{PendingOps, foretold, makes};
+use crate::write_behind::{PendingOps, again_of, makes};
 
 /// Sequence numbers, kept operations, opens and locks of one session.
 pub(crate) struct Session {
@@ -46,7 +46,7 @@ pub(crate) struct Session {
     pub(crate) opens: BTreeMap<Ino, u32>,
     locks: HeldLocks,
     pub(crate) closes: Vec<Ino>,
-    pub(crate) promises: PendingOps,
+    pub(crate) pending: PendingOps,
     pub(crate) blocks: KeptBlocks,
 }
 
@@ -92,7 +92,7 @@ impl Session {
             opens: BTreeMap::new(),
             locks: HeldLocks::default(),
             closes: Vec::new(),
-            promises: PendingOps::default(),
+            pending: PendingOps::default(),
             blocks: KeptBlocks::default(),
         }
     }
@@ -194,9 +194,9 @@ impl Session {
                     Ok(Answer::Ahead(results)) => &results[..],
                     _ => &[],
                 };
-                let answers = self.promises_answered(ops, told, results);
+                let answers = self.answers_of_pending(ops, told, results);
                 self.note(request.seq, answers);
-                self.kept_promises(request);
+                self.message_answered(request);
             }
             (Call::Op { .. }, _) => self.note(request.seq, vec![None]),
             (Call::Batch { ops, .. }, _) => self.note(request.seq, vec![None; ops.len()]),
@@ -249,7 +249,7 @@ impl Session {
 
     // ---- opens, closes, locks ----------------------------------------------------------------------
 
-    /// An open ended. It is told to the server when [`Session::take_closes`] is next called.
+    /// An open ended. The request of the next [`Session::take_closes`] reports it.
     pub(crate) fn closed(&mut self, ino: Ino) {
         if let Some(opens) = self.opens.get_mut(&ino) {
             *opens -= 1;
@@ -260,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Closes not yet told.
+    /// Closes not yet reported.
     pub(crate) fn closes_waiting(&self) -> usize {
         self.closes.len()
     }
@@ -269,7 +269,7 @@ impl Session {
     pub(crate) fn take_closes(&mut self) -> Option<Arc<Request>> {
         // What the server has not made yet it cannot close.
         let (later, inos) =
-            std::mem::take(&mut self.closes).into_iter().partition(|ino| self.is_promised(*ino));
+            std::mem::take(&mut self.closes).into_iter().partition(|ino| self.is_pending(*ino));
         self.closes = later;
         if Vec::is_empty(&inos) {
             return None;
@@ -278,12 +278,12 @@ impl Session {
     }
 
     /// What this session has open, locked, and not handed over, as a request: `dirty` files, and the directories in which
-    /// promises are not answered. Counts are absolute, so closes that may or may not have arrived need not be told again.
+    /// operations are pending. Counts are absolute, so closes that may or may not have arrived need not be reported again.
     pub(crate) fn reopen(&mut self, dirty: Vec<Ino>) -> Arc<Request> {
         self.closes.clear();
         let opens = self.opens.iter().map(|(&ino, &count)| (ino, count)).collect();
         let locks: Vec<Lock> = self.locks.all();
-        let names = self.promised_dirs();
+        let names = self.pending_dirs();
         self.issue(&Cred::ROOT, Call::Reopen { opens, locks, dirty, names })
     }
 
@@ -300,7 +300,7 @@ impl Session {
 
     /// The session goes on over a new connection: what must be sent again, in order, before anything new.
     pub(crate) fn resume(&mut self, boot: u64, durable: Position) -> Vec<Resend> {
-        self.promises_resent();
+        self.resend_pending();
         let restarted = boot != self.boot;
         self.boot = boot;
         if restarted {
@@ -334,11 +334,11 @@ impl Session {
         let mut lost = false;
         let mut waited_for = false;
         let mut opened = None;
-        let mut promised = None;
+        let mut pending = None;
         let boot = self.boot;
         if let Some(kept) = self.find(of) {
             let before = std::mem::take(&mut kept.answers);
-            promised = matches!(kept.request.call, Call::Ahead { .. }).then(|| kept.request.clone());
+            pending = matches!(kept.request.call, Call::Ahead { .. }).then(|| kept.request.clone());
             let told = match &kept.request.call {
                 Call::Ahead { told, .. } => &told[..],
                 _ => &[],
@@ -354,7 +354,7 @@ impl Session {
                 answers.push(result.and_then(|(position, outcome)| {
                     first.or_else(|| {
                         journalled(match told.get(at) {
-                            Some(told) => foretold(boot, op, told, *position),
+                            Some(told) => again_of(boot, op, told, *position),
                             None => again(boot, op, *position, outcome),
                         })
                     })
@@ -374,8 +374,8 @@ impl Session {
             kept.current = true;
             waited_for = std::mem::take(&mut kept.waited_for);
         }
-        if let Some(request) = promised {
-            self.kept_promises(&request);
+        if let Some(request) = pending {
+            self.message_answered(&request);
         }
         if let Some(ino) = opened {
             *self.opens.entry(ino).or_default() += 1;
@@ -413,12 +413,12 @@ impl Session {
         let waited_for = waited_for.collect();
         // What is lost of it is not sent again: its caller was answered.
         let is_lost = |kept: &Kept| {
-            let is_told = |at: usize| match kept.answers.is_empty() {
+            let is_acknowledged = |at: usize| match kept.answers.is_empty() {
                 true => matches!(kept.request.call, Call::Ahead { .. }),
                 false => kept.answers.get(at).is_some_and(Option::is_some),
             };
             (0..kept.count as usize)
-                .any(|at| is_told(at) && !carried_out.has(Seq(kept.request.seq.0 + at as u64)))
+                .any(|at| is_acknowledged(at) && !carried_out.has(Seq(kept.request.seq.0 + at as u64)))
         };
         let lost = self.lost || self.kept.iter().any(is_lost);
         let opens = std::mem::take(&mut self.opens);
@@ -459,7 +459,7 @@ fn ops(call: &Call) -> &[Op] {
 }
 
 /// What is kept of an answer: nothing if the server has not journalled the operation (position 0), because its policy
-/// promises nothing, or because it changed nothing; then it is not sent again.
+/// guarantees nothing, or because it changed nothing; then it is not sent again.
 pub(crate) fn journalled(again: Again) -> Option<Again> {
     (again.position > Position(0)).then_some(again)
 }

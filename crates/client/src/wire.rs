@@ -14,7 +14,7 @@ pub trait Wire: Send + Sync {
     fn call(&self, request: &Request) -> Result<Reply, ConnectionLost>;
     /// Sends; the reply is waited for later.
     fn start(&self, request: &Request) -> Pending;
-    /// Ends it: whoever waits is told that it is lost.
+    /// Ends it: callers that wait get an error.
     fn close(&self);
 }
 

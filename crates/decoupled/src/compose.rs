@@ -53,7 +53,7 @@ impl Composition {
         let options = ClientOptions {
             identity: "a composition".to_owned(),
             user: Some((0, 0, Vec::new())),
-            ahead_after: None,
+            write_behind_after: None,
             ..ClientOptions::default()
         };
         let world = options.world.clone();

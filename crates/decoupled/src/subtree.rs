@@ -38,7 +38,7 @@ use crate::report::MergeReport;
 ///
 /// The client below the realms must not [decouple](chiton_client::ClientOptions::decouples) directories
 /// automatically: it does the work in synchronous mode. Its write-behind does not change what other clients see
-/// (S1, S4). With [`chiton_client::ClientOptions::ahead_after`] `None`, each change is a call.
+/// (S1, S4). With [`chiton_client::ClientOptions::write_behind_after`] `None`, each change is a call.
 pub struct Subtree {
     realms: Arc<Realms>,
     root: Ino,

@@ -66,7 +66,7 @@ impl Service for Embedded {
         self.ask(self.new_id(), cred, call)
     }
 
-    fn create_ahead(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
+    fn create_lazily(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
         self.session.create_lazily(cred, parent, names, mode)
     }
 

@@ -66,7 +66,7 @@ pub struct Setup {
     pub segment_bytes: usize,
     pub leases_max: usize,
     /// Files that clients make in a directory before they make more before they ask; `None`: always ask.
-    pub ahead_after: Option<u32>,
+    pub write_behind_after: Option<u32>,
     /// Payload of a block in bytes.
     pub block_bytes: usize,
     /// Files of at most this many bytes are stored inline.
@@ -224,7 +224,7 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     let clients_count = random.between(1, 4) as usize;
     let mut setup = draw_setup(&mut random, clients_count);
     // From a separate stream, so that other seeds keep their runs.
-    setup.ahead_after = *Random::new(seed, 8).pick(&[Some(0), Some(0), Some(2), None]);
+    setup.write_behind_after = *Random::new(seed, 8).pick(&[Some(0), Some(0), Some(2), None]);
     setup.idle_files_max = *Random::new(seed, 12).pick(&[0, 1, 4096]);
     setup.stall_one_in = *Random::new(seed, 13).pick(&[None, Some(1_000), Some(100), Some(10)]);
     let weights: Vec<u32> =
@@ -262,7 +262,7 @@ fn draw_setup(random: &mut Random, clients: usize) -> Setup {
         cache_bytes: *random.pick(&[16 << 10, 256 << 10, 64 << 20]),
         segment_bytes: *random.pick(&[1 << 10, 16 << 10, 1 << 20]),
         leases_max: *random.pick(&[4, 64, 1 << 20]),
-        ahead_after: None,
+        write_behind_after: None,
         block_bytes: *random.pick(&[4096, 65_536]),
         inline_bytes_max: *random.pick(&[0, 512, 4096]),
         idle_files_max: 4096,

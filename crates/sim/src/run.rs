@@ -181,7 +181,7 @@ impl Cluster {
         let client_options = ClientOptions {
             files,
             kept_bytes_max: 256 << 10,
-            ahead_after: setup.ahead_after,
+            write_behind_after: setup.write_behind_after,
             ..ClientOptions::default()
         };
         let rig = ServerRig {

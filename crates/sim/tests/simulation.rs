@@ -201,7 +201,7 @@ fn what_was_answered_before_the_server_knew_of_it_is_there_for_all() {
     plan.setup.whole = false;
     (plan.setup.session_ms, plan.setup.grace_ms) = (20_000, 3_000);
     (plan.setup.drift_ppm, plan.setup.delay_us_max) = (vec![0; 3], 20_000);
-    plan.setup.ahead_after = Some(0);
+    plan.setup.write_behind_after = Some(0);
     plan.faults = Vec::new();
     for (n, other) in others.into_iter().enumerate() {
         for ms in 0..60 {

@@ -82,7 +82,7 @@ fn ahead(client: &Client, n: u64) -> Outcome<f64> {
             if waiting.len() == AHEAD {
                 // Half of them at once, so that requests and replies travel in company.
                 for pending in waiting.drain(..AHEAD / 2) {
-                    chiton_client::Pending::wait(pending).map_err(Failure::failed)?;
+                    chiton_client::InFlight::wait(pending).map_err(Failure::failed)?;
                 }
             }
             waiting.push_back(client.start_create(&caller, dir, &name(i), Mode(0o644)));
@@ -102,7 +102,7 @@ fn in_batches(client: &Client, n: u64) -> Outcome<f64> {
     let dir = directory(client, "/batched")?;
     let caller = client.caller();
     let mut waiting = VecDeque::with_capacity(BATCHES_AHEAD);
-    let finish = |pending: chiton_client::Pending<_>| -> Outcome {
+    let finish = |pending: chiton_client::InFlight<_>| -> Outcome {
         let each: chiton_client::Each<_> = pending.wait().map_err(Failure::failed)?;
         each.into_iter().try_for_each(|made| made.map(drop).map_err(Failure::failed))
     };

@@ -42,16 +42,16 @@ impl Subject {
 
     /// A client over a Unix socket that asks the server for each operation.
     pub(super) fn over_socket(&self) -> Outcome<Client> {
-        let asking = ClientOptions { ahead_after: None, ..ClientOptions::default() };
+        let asking = ClientOptions { write_behind_after: None, ..ClientOptions::default() };
         let address = Address::Unix(self.data.join("bench-socket"));
         self.server.serve(std::slice::from_ref(&address)).map_err(Failure::failed)?;
         Client::connect(&address, asking).map_err(Failure::failed)
     }
 
     /// Another client over the same socket.
-    pub(super) fn beside(&self, ahead_after: Option<u32>) -> Outcome<Client> {
+    pub(super) fn beside(&self, write_behind_after: Option<u32>) -> Outcome<Client> {
         let address = Address::Unix(self.data.join("bench-socket"));
-        let options = ClientOptions { ahead_after, ..ClientOptions::default() };
+        let options = ClientOptions { write_behind_after, ..ClientOptions::default() };
         Client::connect(&address, options).map_err(Failure::failed)
     }
 

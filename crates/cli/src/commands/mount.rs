@@ -145,7 +145,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         ..ClientOptions::default()
     };
     if args.no_ahead {
-        options.ahead_after = None;
+        options.write_behind_after = None;
     }
     options.files.data = match args.content {
         Data::Linearizable => DataMode::Linearizable,

@@ -1,4 +1,4 @@
-//! The content of a file as the server told it.
+//! The content of a file as the server answered it.
 //!
 //! Invariants:
 //! - What is not in a known chunk is not known; what is in one and not mapped is a hole.

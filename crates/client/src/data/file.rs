@@ -52,7 +52,7 @@ pub(super) struct Inner {
     pub(super) lease: LeaseMode,
     /// Others had the file open when the exclusive lease was granted: they are to know of each growth before it is answered.
     pub(super) is_watched: bool,
-    /// Attributes as the server told them last.
+    /// Attributes as the server answered them last.
     pub(super) attr: Attr,
     /// What lies below everything that was written here.
     pub(super) content: Content,
@@ -235,7 +235,7 @@ impl Inner {
         }
     }
 
-    /// What others are to be told if the file ends at `end` from now on, with this byte.
+    /// The growth to report to other clients if the file ends at `end` from now on, with this byte.
     pub(super) fn growth_to(&self, end: u64, last: u8) -> Option<Grown> {
         (self.is_watched && end > self.size).then_some(Grown { size: end, last })
     }

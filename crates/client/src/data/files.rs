@@ -36,8 +36,8 @@ pub(super) struct OpenFile {
     pub(super) file: Arc<FileState>,
     pub(super) flags: OpenFlags,
     pub(super) cred: Cred,
-    /// Failures of the file that this handle was told of.
-    pub(super) told: AtomicU64,
+    /// Failures of the file that this handle has reported.
+    pub(super) reported: AtomicU64,
     pub(super) ahead: Mutex<ReadAhead>,
 }
 
@@ -90,7 +90,7 @@ impl Files {
             budget: Arc::new(Budget::new(options.dirty_bytes_max, buffer_bytes)),
             cache: Arc::new(ReadCache::new(options.cache_bytes_max)),
             upload_pool: Pool::new("chiton-upload", options.upload_threads, usize::MAX),
-            ahead_pool: Pool::new("chiton-ahead", options.read_ahead_threads, 64),
+            ahead_pool: Pool::new("chiton-sender", options.read_ahead_threads, 64),
             next_block: AtomicU64::new(options.first_block),
             service,
             io,
@@ -130,7 +130,7 @@ impl Files {
         let ino = attr.ino;
         let just_made = lease == LeaseMode::Exclusive && attr.size == 0 && attr.mtime == attr.btime;
         let file = self.enter(&attr);
-        let told = {
+        let reported = {
             let mut inner = file.lock();
             let recalled = inner.recalling || self.service.recalls().recalled_since(mark, ino);
             if self.options.data != DataMode::Linearizable {
@@ -150,7 +150,7 @@ impl Files {
             file: file.clone(),
             flags,
             cred: caller.cred(),
-            told: AtomicU64::new(told),
+            reported: AtomicU64::new(reported),
             ahead: Mutex::default(),
         };
         let has_content = {
@@ -194,14 +194,14 @@ impl Files {
         let open = self.handles.write().remove(&fh).ok_or(Refusal::BadHandle)?;
         let file = &open.file;
         // What close(2) has said already. (What is said here the kernel tells nobody.)
-        let is_told = {
+        let is_reported = {
             let inner = file.lock();
-            inner.is_dirty() && inner.failures > 0 && open.told.load(Ordering::Relaxed) == inner.failures
+            inner.is_dirty() && inner.failures > 0 && open.reported.load(Ordering::Relaxed) == inner.failures
         };
         // Also if it is not the last: two that end at once would each leave it to the other.
         let result = self.push(file, Scope::All);
-        let result = self.tell(&open, result);
-        self.leave(file, !is_told);
+        let result = self.report(&open, result);
+        self.leave(file, !is_reported);
         self.service.closed(file.ino);
         result
     }
@@ -209,15 +209,15 @@ impl Files {
     /// Pushes what is dirty in this file: the server has answered, it is not yet durable (close(2)).
     ///
     /// # Errors
-    /// Why not, or why a push in the background failed since this handle was last told.
+    /// Why not, or why a push in the background failed since this handle last reported.
     pub fn flush(&self, fh: u64) -> Result<(), Refusal> {
         let open = self.handle(fh)?;
         let result = self.push(&open.file, Scope::All);
-        self.tell(&open, result)
+        self.report(&open, result)
     }
 
     /// Pushes what is dirty here, in this file and all others, and waits until everything that was answered so far is
-    /// durable (S18). What another file cannot push is told to its own handles (S23).
+    /// durable (S18). A failure of another file is reported to that file's handles (S23).
     ///
     /// # Errors
     /// As [`Files::flush`], and those of [`Service::commit`]; else why something of the file was lost, also before this
@@ -228,9 +228,9 @@ impl Files {
         // A failure is kept for those who have that file open.
         let _ = self.push_dirty(Scope::All, || true);
         let result = pushed.and_then(|()| self.service.commit(Position(0)));
-        let told = self.tell(&open, result);
+        let reported = self.report(&open, result);
         let lost = self.losses.take(open.file.ino);
-        told.and(lost.map_or(Ok(()), Err))
+        reported.and(lost.map_or(Ok(()), Err))
     }
 
     /// Pushes what is dirty in a file, open or not. To be called before its times, mode or owner are set: what was
@@ -248,7 +248,7 @@ impl Files {
     /// Pushes all dirty data. Tries all files, whatever fails.
     ///
     /// # Errors
-    /// The last failure; also told to the handles of that file.
+    /// The last failure; the handles of that file report it, too.
     pub fn push_all(&self) -> Result<(), Refusal> {
         self.push_dirty(Scope::All, || true)
     }
@@ -256,7 +256,7 @@ impl Files {
     /// The same for whoever asks whether everything is there.
     ///
     /// # Errors
-    /// As [`Files::push_all`]; else, once, why data were lost of which no close(2) told.
+    /// As [`Files::push_all`]; else, once, why data were lost that no close(2) reported.
     pub fn sync(&self) -> Result<(), Refusal> {
         self.push_all()?;
         self.losses.take_any().map_or(Ok(()), Err)
@@ -438,15 +438,15 @@ impl Files {
         result
     }
 
-    /// The result of a push for this handle: its own failure, else one in the background that it was not told of.
-    pub(super) fn tell(&self, open: &OpenFile, result: Result<(), Refusal>) -> Result<(), Refusal> {
+    /// The result of a push for this handle: its own failure, else one in the background that it has not reported.
+    pub(super) fn report(&self, open: &OpenFile, result: Result<(), Refusal>) -> Result<(), Refusal> {
         let mut inner = open.file.lock();
         if let Err(refusal) = result {
             inner.note_failure(refusal);
         }
-        let untold = open.told.swap(inner.failures, Ordering::Relaxed) < inner.failures;
+        let unreported = open.reported.swap(inner.failures, Ordering::Relaxed) < inner.failures;
         match inner.failure {
-            Some(refusal) if untold => Err(refusal),
+            Some(refusal) if unreported => Err(refusal),
             _ => Ok(()),
         }
     }
@@ -495,15 +495,15 @@ impl Files {
         done
     }
 
-    /// Forgets everything of a file that is not with the server. `untold`: nobody who has, or had, it open knows yet.
-    pub(super) fn give_up(&self, ino: Ino, inner: &mut Inner, why: Refusal, untold: bool) {
+    /// Forgets everything of a file that is not with the server. `unreported`: nobody who has, or had, it open knows yet.
+    pub(super) fn give_up(&self, ino: Ino, inner: &mut Inner, why: Refusal, unreported: bool) {
         inner.drop_dirty(&self.budget);
-        self.losses.note(ino, why, untold);
+        self.losses.note(ino, why, unreported);
         self.options.tell_loss.tell(ino, why);
     }
 
-    /// One handle less. `untold`: nobody knows that what is dirty still could not be pushed.
-    fn leave(&self, file: &Arc<FileState>, untold: bool) {
+    /// One handle less. `unreported`: nobody knows that what is dirty still could not be pushed.
+    fn leave(&self, file: &Arc<FileState>, unreported: bool) {
         let mut table = self.table.lock();
         let mut inner = file.lock();
         inner.handles -= 1;
@@ -512,7 +512,7 @@ impl Files {
         }
         if inner.is_dirty() {
             let why = inner.failure.unwrap_or(Refusal::Io);
-            self.give_up(file.ino, &mut inner, why, untold);
+            self.give_up(file.ino, &mut inner, why, unreported);
         }
         // What a server in this process has in its memory need not be here a second time.
         let is_small = inner.size == 0 || matches!(inner.content, Content::Inline(_));

@@ -37,7 +37,7 @@ impl Files {
     /// Pushes what was dirty for longer than the flush interval.
     ///
     /// # Errors
-    /// The last failure; it is told to the handles of that file.
+    /// The last failure; the handles of that file report it.
     pub fn push_old(&self) -> Result<(), chiton_types::Refusal> {
         let until = self.world.monotonic().saturating_sub(self.options.flush_interval);
         self.push_dirty(Scope::Until(until), || true)

@@ -9,7 +9,7 @@
 //! Invariants:
 //! - An answer that grants a lease and a recall travel on two connections. A recall that comes while a lease is asked
 //!   for waits a moment for the answer, so that the lease is used once; not for ever, because the server may wait for
-//!   this very recall before it answers. Then it cannot be told whether the answer was older than the recall: it is
+//!   this very recall before it answers. Then it is not known whether the answer was older than the recall: it is
 //!   void, and asked for again after a pause of random length, so that of two clients that both do so one gets through.
 //! - No lock is held while the service is asked.
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use chiton_runtime::sync::MutexGuard;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
-use chiton_wire::{Answer, Call, Content as Told, LeaseMode, Query};
+use chiton_wire::{Answer, Call, Content as Stored, LeaseMode, Query};
 
 use super::content::{Chunks, Content};
 use super::file::{FileState, Inner};
@@ -213,10 +213,10 @@ fn refusal_of(error: CallError) -> Refusal {
 }
 
 /// Takes in what the server told.
-fn install(content: &mut Content, told: Told, range: &Range<u64>) -> Result<(), Refusal> {
-    match told {
-        Told::Inline(bytes) => *content = Content::Inline(bytes),
-        Told::Extents { start, end, extents } => {
+fn install(content: &mut Content, stored: Stored, range: &Range<u64>) -> Result<(), Refusal> {
+    match stored {
+        Stored::Inline(bytes) => *content = Content::Inline(bytes),
+        Stored::Extents { start, end, extents } => {
             if start > range.start || end <= range.start {
                 return Err(Refusal::Io);
             }

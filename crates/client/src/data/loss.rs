@@ -1,4 +1,4 @@
-//! Who is told that written data are lost, beside the descriptors of the file (S23).
+//! Reports of lost written data, beside those to the descriptors of the file (S23).
 //!
 //! Invariants:
 //! - A loss is owed to the next fsync of the file, by whatever handle: programs read what fsync says, and few what
@@ -14,7 +14,7 @@ use chiton_types::{Ino, Refusal};
 /// Most files whose losses are remembered.
 const OWED_MAX: usize = 16_384;
 
-/// Losses that no fsync has told yet.
+/// Losses that no fsync has reported yet.
 #[derive(Default)]
 pub(super) struct Losses(Mutex<Owed>);
 
@@ -26,11 +26,11 @@ struct Owed {
 }
 
 impl Losses {
-    /// What waited in a file is given up. `untold`: nobody who had it open is told.
-    pub(super) fn note(&self, ino: Ino, why: Refusal, untold: bool) {
+    /// What waited in a file is given up. `unreported`: nobody who had it open is told.
+    pub(super) fn note(&self, ino: Ino, why: Refusal, unreported: bool) {
         let mut owed = self.0.lock();
         owed.by_file.insert(ino, why);
-        if untold {
+        if unreported {
             owed.any = Some(why);
         }
         if owed.by_file.len() > OWED_MAX

@@ -45,7 +45,7 @@ pub struct FilesOptions {
     pub upload_threads: usize,
     /// Threads that read ahead.
     pub read_ahead_threads: usize,
-    /// Told when written data are lost.
+    /// Called when written data are lost.
     pub tell_loss: TellLoss,
 }
 

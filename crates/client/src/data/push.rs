@@ -54,7 +54,7 @@ struct Stamp {
     /// Some of it was written back from mappings under a shared lease.
     mapped: bool,
     cred: Cred,
-    /// With this session it is told as lost: then it is not sent in the next.
+    /// If this session ends it is reported as lost, and not sent in the next.
     session: SessionId,
 }
 
@@ -285,9 +285,9 @@ impl Files {
             kill_setid: stamp.kill_setid,
             hold: self.hold(stamp.appended, stamp.mapped),
         };
-        // Under the lock: whoever gives the lease up waits for it, and then for what was promised.
+        // Under the lock: a recall waits for it, and then for pending operations.
         if self.owns(&inner)
-            && let Some(attr) = self.service.write_ahead(&stamp.cred, &op, &inner.attr)
+            && let Some(attr) = self.service.write_locally(&stamp.cred, &op, &inner.attr)
         {
             self.note_changed(file.ino, &mut inner);
             inner.blocks_only = false;

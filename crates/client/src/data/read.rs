@@ -26,8 +26,8 @@ pub(super) struct ReadAhead {
     window_bytes: u64,
     /// Up to where it was asked for.
     issued: u64,
-    /// The last block that the store was told of.
-    told: BlockId,
+    /// The last block that the store was asked to read ahead.
+    asked: BlockId,
 }
 
 /// What a range of a file is made of, lowest layer last.
@@ -262,12 +262,12 @@ impl Files {
         parts
     }
 
-    /// Whether the store reads a block ahead by itself; tells it once.
+    /// Whether the store reads a block ahead by itself; asks once.
     fn tells_store(&self, open: &OpenFile, block: BlockId) -> bool {
         let mut ahead = open.ahead.lock();
-        let tells = ahead.told == block || self.io.will_need(block);
-        ahead.told = if tells { block } else { BlockId::HOLE };
-        tells
+        let reads = ahead.asked == block || self.io.will_need(block);
+        ahead.asked = if reads { block } else { BlockId::HOLE };
+        reads
     }
 
     /// Lets the pool fetch a range of a block into the cache.

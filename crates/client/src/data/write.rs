@@ -37,7 +37,7 @@ impl Files {
         self.write_open(caller, &open, open.flags.append, offset, data, false)?;
         if open.flags.sync || open.flags.dsync {
             let result = self.push(&open.file, Scope::All).and_then(|()| self.service.commit(Position(0)));
-            self.tell(&open, result)?;
+            self.report(&open, result)?;
         }
         Ok(data.len() as u32)
     }
@@ -137,7 +137,7 @@ impl Files {
     /// may ask this client for the content first.
     pub(super) fn report_growth(&self, ino: Ino, cred: &Cred, growth: Option<Grown>) {
         if let Some(Grown { size, last }) = growth {
-            // What was written is safe here. If the session is over nobody is left to be told through it.
+            // What was written is safe here. If the session is over there is none to report it to.
             let _ = self.call(cred, Call::Grown { ino, size, last });
         }
     }

@@ -22,15 +22,15 @@ fn file(n: u64) -> Op {
     Op::Make { parent: DIR, name, make: Make::File { content: Vec::new() }, mode: Mode(0o644) }
 }
 
-fn promise(session: &mut Session, n: u64, open: bool) {
+fn acknowledge(session: &mut Session, n: u64, open: bool) {
     let told = Foretold { ino: Ino(100 + n), time: Time(n as i64), open };
-    session.promise(&Cred::ROOT, file(n), told, DIR, NOW);
+    session.acknowledge(&Cred::ROOT, file(n), told, DIR, NOW);
 }
 
 fn inos(call: &Call) -> Vec<u64> {
     match call {
         Call::Ahead { told, .. } => told.iter().map(|told| told.ino.0 - 100).collect(),
-        _ => panic!("no promises: {call:?}"),
+        _ => panic!("no pending operations: {call:?}"),
     }
 }
 
@@ -48,20 +48,20 @@ fn reply(request: &Request, positions: &[Option<u64>], durable: u64) -> Reply {
 }
 
 fn sent(session: &mut Session) -> Arc<Request> {
-    session.next_promises().expect("there is something to send")
+    session.next_message().expect("there is something to send")
 }
 
 #[test]
-fn a_message_takes_what_was_promised_until_it_is_sent_and_is_followed_by_the_next() {
+fn message_grows_until_it_is_sent() {
     let mut session = new();
-    (1..=2).for_each(|n| promise(&mut session, n, false));
+    (1..=2).for_each(|n| acknowledge(&mut session, n, false));
     let first = sent(&mut session);
-    (3..=5).for_each(|n| promise(&mut session, n, false));
+    (3..=5).for_each(|n| acknowledge(&mut session, n, false));
     assert_eq!((first.seq, inos(&first.call)), (Seq(1), vec![1, 2]));
-    // What is asked meanwhile has the next number, and parts what is promised before and after.
+    // What is asked meanwhile has the next number, and parts what is acknowledged before and after.
     assert_eq!(session.issue(&Cred::ROOT, Call::Op { op: file(50), open: false }).seq, Seq(6));
-    promise(&mut session, 6, false);
-    assert_eq!(session.promises(), (6, Some(NOW)));
+    acknowledge(&mut session, 6, false);
+    assert_eq!(session.pending_ops(), (6, Some(NOW)));
     let upto = session.last_seq();
     let behind = |session: &Session| {
         [Behind::All, Behind::Inode(DIR), Behind::Inode(Ino(101)), Behind::Inode(Ino(8)), Behind::Nothing]
@@ -74,11 +74,11 @@ fn a_message_takes_what_was_promised_until_it_is_sent_and_is_followed_by_the_nex
     let (second, third) = (sent(&mut session), sent(&mut session));
     assert_eq!((second.seq, inos(&second.call)), (Seq(3), vec![3, 4, 5]));
     assert_eq!((third.seq, inos(&third.call)), (Seq(7), vec![6]));
-    assert!(session.next_promises().is_none());
+    assert!(session.next_message().is_none());
     // Another user's go in another message.
-    promise(&mut session, 7, false);
+    acknowledge(&mut session, 7, false);
     let told = Foretold { ino: Ino(108), ..Foretold::default() };
-    session.promise(&Cred::new(5, 5, &[]), file(8), told, DIR, NOW);
+    session.acknowledge(&Cred::new(5, 5, &[]), file(8), told, DIR, NOW);
     assert_eq!([sent(&mut session), sent(&mut session)].map(|request| request.cred.uid), [0, 5]);
 }
 
@@ -86,11 +86,11 @@ fn a_message_takes_what_was_promised_until_it_is_sent_and_is_followed_by_the_nex
 fn a_message_is_gathered_while_it_is_the_next_and_can_take_more() {
     let mut session = new();
     assert_eq!(session.gathering(), None);
-    (1..=2).for_each(|n| promise(&mut session, n, false));
+    (1..=2).for_each(|n| acknowledge(&mut session, n, false));
     assert_eq!(session.gathering(), Some((Seq(1), NOW, 2)));
     // Another caller's need a message of their own: the first takes no more.
     let told = Foretold { ino: Ino(103), ..Foretold::default() };
-    session.promise(&Cred { uid: 7, ..Cred::ROOT }, file(3), told, DIR, NOW);
+    session.acknowledge(&Cred { uid: 7, ..Cred::ROOT }, file(3), told, DIR, NOW);
     assert_eq!(session.gathering(), None);
     sent(&mut session);
     assert_eq!(session.gathering(), Some((Seq(3), NOW, 1)));
@@ -103,9 +103,9 @@ fn a_message_is_gathered_while_it_is_the_next_and_can_take_more() {
 #[test]
 fn what_the_server_does_not_take_now_is_sent_again_as_it_was() {
     let mut session = new();
-    promise(&mut session, 1, false);
+    acknowledge(&mut session, 1, false);
     let first = sent(&mut session);
-    promise(&mut session, 2, false);
+    acknowledge(&mut session, 2, false);
     session.put_back(&first, Refusal::NoSpace);
     assert_eq!(session.stuck(), Some(Refusal::NoSpace));
     assert_eq!(sent(&mut session), first, "nothing is added to what may be carried out in part");
@@ -114,18 +114,18 @@ fn what_the_server_does_not_take_now_is_sent_again_as_it_was() {
 }
 
 #[test]
-fn after_a_restart_promises_are_sent_again_with_the_rest_and_as_they_were_told() {
+fn restart_sends_pending_operations_again_as_acknowledged() {
     let mut session = new();
-    (1..=2).for_each(|n| promise(&mut session, n, n == 2));
+    (1..=2).for_each(|n| acknowledge(&mut session, n, n == 2));
     let first = sent(&mut session);
     session.answered(&first, &reply(&first, &[Some(10), Some(11)], 10));
-    promise(&mut session, 3, true);
+    acknowledge(&mut session, 3, true);
     sent(&mut session);
-    (4..=5).for_each(|n| promise(&mut session, n, true));
+    (4..=5).for_each(|n| acknowledge(&mut session, n, true));
     session.closed(Ino(105));
     assert_eq!(session.resend_count(), 5);
     let resends = session.resume(2, Position(10));
-    assert!(session.next_promises().is_none(), "all are sent again");
+    assert!(session.next_message().is_none(), "all are sent again");
     let opened = |call: &Call| match call {
         Call::Ahead { told, .. } => told.iter().map(|told| (told.ino.0 - 100, told.open)).collect::<Vec<_>>(),
         Call::Op { open, .. } => vec![(0, *open)],
@@ -148,28 +148,28 @@ fn after_a_restart_promises_are_sent_again_with_the_rest_and_as_they_were_told()
 }
 
 #[test]
-fn a_promise_that_cannot_be_kept_is_told_to_the_next_commit() {
+fn refused_pending_operation_fails_the_next_commit() {
     // Refused.
     let mut session = new();
-    (1..=2).for_each(|n| promise(&mut session, n, false));
+    (1..=2).for_each(|n| acknowledge(&mut session, n, false));
     let request = sent(&mut session);
     session.answered(&request, &reply(&request, &[Some(10), None], 10));
     assert!(session.take_lost() && !session.take_lost());
     assert_eq!(session.kept_count(), 0);
     // Refused when it is sent again.
-    promise(&mut session, 3, false);
+    acknowledge(&mut session, 3, false);
     sent(&mut session);
     session.resume(2, Position(10));
     session.resent(Seq(3), &[None], Position(10));
     assert!(session.take_lost());
     // Gone with the session.
-    promise(&mut session, 4, false);
+    acknowledge(&mut session, 4, false);
     let next = Session::new(SessionId(2), 7, 2, Position(10));
     assert_eq!(session.expire(next, &CarriedOut::default()), [], "nobody waits for the answer");
     assert!(session.take_lost());
-    assert_eq!(session.promises(), (0, None));
+    assert_eq!(session.pending_ops(), (0, None));
     // The server says that it was carried out.
-    promise(&mut session, 1, false);
+    acknowledge(&mut session, 1, false);
     let carried_out = CarriedOut(vec![(Seq(1), Seq(2))]);
     let next = Session::new(SessionId(3), 7, 2, Position(10));
     assert_eq!(session.expire(next, &carried_out), []);
@@ -179,9 +179,9 @@ fn a_promise_that_cannot_be_kept_is_told_to_the_next_commit() {
 #[test]
 fn what_is_not_made_yet_is_not_closed() {
     let mut session = new();
-    (1..=2).for_each(|n| promise(&mut session, n, true));
+    (1..=2).for_each(|n| acknowledge(&mut session, n, true));
     let request = sent(&mut session);
-    promise(&mut session, 3, true);
+    acknowledge(&mut session, 3, true);
     [101, 103].into_iter().for_each(|ino| session.closed(Ino(ino)));
     assert!(session.take_closes().is_none());
     session.answered(&request, &reply(&request, &[Some(10), Some(11)], 0));
@@ -193,7 +193,7 @@ fn what_is_not_made_yet_is_not_closed() {
 #[test]
 fn what_is_closed_before_the_server_hears_of_it_is_not_opened_there() {
     let mut session = new();
-    (1..=3).for_each(|n| promise(&mut session, n, true));
+    (1..=3).for_each(|n| acknowledge(&mut session, n, true));
     [101, 102].into_iter().for_each(|ino| session.closed(Ino(ino)));
     let opened = |request: &Request| match &request.call {
         Call::Ahead { told, .. } => told.iter().map(|told| told.open).collect::<Vec<_>>(),
@@ -208,7 +208,7 @@ fn what_is_closed_before_the_server_hears_of_it_is_not_opened_there() {
     session.answered(&first, &reply(&first, &[Some(10), Some(11), Some(12)], 0));
     // A removal does not hold the close back that is to come before it.
     let unlink = Op::Unlink { parent: DIR, name: Name::try_from("f3").expect("a name") };
-    session.promise(&Cred::ROOT, unlink, Foretold { ino: Ino(103), ..Foretold::default() }, DIR, NOW);
+    session.acknowledge(&Cred::ROOT, unlink, Foretold { ino: Ino(103), ..Foretold::default() }, DIR, NOW);
     let closes = session.take_closes().expect("it is made");
     assert_eq!(closes.call, Call::Closed { inos: vec![Ino(103)] });
 }
@@ -216,7 +216,7 @@ fn what_is_closed_before_the_server_hears_of_it_is_not_opened_there() {
 #[test]
 fn only_what_is_made_is_opened_when_it_is_sent_again() {
     let mut session = new();
-    promise(&mut session, 1, true);
+    acknowledge(&mut session, 1, true);
     let body = chiton_model::Body::Inline(b"hello".to_vec());
     let write = Op::Write {
         ino: Ino(101),
@@ -227,7 +227,7 @@ fn only_what_is_made_is_opened_when_it_is_sent_again() {
         hold: Default::default(),
     };
     let told = Foretold { ino: Ino(101), time: Time(1), open: false };
-    session.promise(&Cred::ROOT, write, told, DIR, NOW);
+    session.acknowledge(&Cred::ROOT, write, told, DIR, NOW);
     let request = sent(&mut session);
     let opens = |session: &mut Session, boot| -> Vec<bool> {
         let resends = session.resume(boot, Position(0));

@@ -21,7 +21,7 @@ fn connect(server: &FakeServer) -> Connected {
         timeout: None,
         kept_bytes_max: 1 << 20,
         decouples: false,
-        ahead: false,
+        writes_behind: false,
     };
     Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("the fake accepts").0
 }
@@ -124,7 +124,7 @@ fn forgetful(server: &FakeServer) -> Connected {
         timeout: None,
         kept_bytes_max: 2_000,
         decouples: false,
-        ahead: false,
+        writes_behind: false,
     };
     Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepted").0
 }
@@ -208,7 +208,7 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
             Vec::new()
         }
 
-        fn stop_ahead(&self, _: Ino) {}
+        fn stop_write_behind(&self, _: Ino) {}
         fn grown(&self, _: Ino, _: chiton_wire::Grown) {}
         fn weaken(&self, _: Ino, _: LeaseMode) {}
 

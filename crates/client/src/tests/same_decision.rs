@@ -149,7 +149,7 @@ impl Service for Reference {
         }
     }
 
-    fn promise(&self, cred: &Cred, op: &Op, told: Foretold, _dir: Ino) -> bool {
+    fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, _dir: Ino) -> bool {
         let mut tree = self.tree.lock();
         if tree.takes_none {
             return false;
@@ -286,7 +286,7 @@ struct Site {
 impl Site {
     fn new() -> Site {
         let reference = Arc::new(Reference { tree: Mutex::new(Tree::new()), recalls: Recalls::default() });
-        let options = ClientOptions { ahead_after: Some(0), ..ClientOptions::default() };
+        let options = ClientOptions { write_behind_after: Some(0), ..ClientOptions::default() };
         let client = Client::over(reference.clone(), &RecallInbox::default(), None, 1, options);
         let mut site = Site { client, reference, dirs: Vec::new(), files: Vec::new() };
         for (n, mode) in [0o777, 0o2777, 0o1777].into_iter().enumerate() {
@@ -312,12 +312,12 @@ impl Site {
         self.reference.tree.lock().wanted = Some((op.clone(), caller.full_cred()));
         let acknowledged = match &op {
             Op::SetAttr { ino, change } if change.size.is_none() => {
-                self.client.set_attr_ahead(&caller, &op, *ino)
+                self.client.set_attr_locally(&caller, &op, *ino)
             }
             Op::Write { ino, .. } => {
                 let core = &self.client.core;
                 let known = core.cache.exclusive_attr(*ino);
-                known.and_then(|known| self.client.service().write_ahead(&caller.full_cred(), &op, &known))
+                known.and_then(|known| self.client.service().write_locally(&caller.full_cred(), &op, &known))
             }
             _ => None,
         };

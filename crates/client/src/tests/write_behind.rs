@@ -24,12 +24,12 @@ use crate::{CallError, Caller, Client, ClientOptions, Lookup, OpenFlags, Recalls
 const FIRST: u64 = 1 << 40;
 const FLAGS: OpenFlags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
 
-/// A server in this process that is treated as one far away. It gives leases on names, and takes promises, of which it
+/// A server in this process that is treated as one far away. It gives leases on names, and queues operations, of which it
 /// does nothing.
 struct Silent {
     inner: Near,
     asked: Mutex<Vec<Call>>,
-    promised: Mutex<Vec<(Op, Foretold, Ino)>>,
+    queued: Mutex<Vec<(Op, Foretold, Ino)>>,
     /// What is started is not answered.
     is_slow: Mutex<bool>,
     changed: Condvar,
@@ -51,8 +51,8 @@ impl Service for Silent {
         self.asked.lock().push(call.clone());
         self.inner.call(cred, call)
     }
-    fn promise(&self, _cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
-        self.promised.lock().push((op.clone(), told, dir));
+    fn enqueue(&self, _cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+        self.queued.lock().push((op.clone(), told, dir));
         true
     }
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
@@ -126,13 +126,13 @@ impl Site {
         let service = Arc::new_cyclic(|me| Silent {
             inner,
             asked: Mutex::default(),
-            promised: Mutex::default(),
+            queued: Mutex::default(),
             is_slow: Mutex::default(),
             changed: Condvar::new(),
             me: me.clone(),
         });
         let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
-        let options = ClientOptions { ahead_after: Some(0), ..ClientOptions::default() };
+        let options = ClientOptions { write_behind_after: Some(0), ..ClientOptions::default() };
         let client = Client::over(service.clone(), &service.inner.inbox, Some(blocks), 1, options);
         let dir_ino = client.mkdir_all("dir").expect("made").ino;
         service.asked.lock().clear();
@@ -170,8 +170,8 @@ impl Site {
         self.client.write(&self.client.caller(), fh, at, bytes).expect("written");
     }
 
-    /// What was promised since it was last asked for, in words.
-    fn promised(&self) -> Vec<String> {
+    /// What was queued since it was last asked for, in words.
+    fn queued(&self) -> Vec<String> {
         let in_words = |(op, told, dir): (Op, Foretold, Ino)| {
             let n = told.ino.counter().wrapping_sub(FIRST);
             match op {
@@ -194,7 +194,7 @@ impl Site {
                 op => format!("{op:?}"),
             }
         };
-        std::mem::take(&mut *self.service.promised.lock()).into_iter().map(in_words).collect()
+        std::mem::take(&mut *self.service.queued.lock()).into_iter().map(in_words).collect()
     }
 
     /// How often the server was asked since this was last asked for.
@@ -209,14 +209,14 @@ fn a_small_file_is_made_written_read_and_closed_without_a_question() {
     let (made, fh) = site.create("a");
     site.write(fh, 0, b"hello");
     site.client.flush(fh).expect("closed");
-    assert_eq!(site.promised(), ["file a 0", "write 5 0"]);
+    assert_eq!(site.queued(), ["file a 0", "write 5 0"]);
     // Written again it is told again, as a whole.
     site.write(fh, 5, b" world");
     assert_eq!(site.client.read(fh, 0, 100).expect("read"), b"hello world");
     let open = site.client.getattr(made.ino, None).expect("known").attr;
     assert_eq!(open.size, 11);
     site.client.release(fh).expect("closed");
-    assert_eq!(site.promised(), ["write 11 0"]);
+    assert_eq!(site.queued(), ["write 11 0"]);
     let closed = site.client.getattr(made.ino, None).expect("known").attr;
     assert_eq!((closed.size, closed.allocated, closed.mtime), (11, 11, open.mtime));
     assert!(closed.mtime >= made.mtime.min(open.mtime) && closed.ctime >= closed.mtime);
@@ -241,11 +241,11 @@ fn attributes_of_what_was_made_are_changed_without_a_question() {
     let owner = AttrChange { uid: Some(made.uid), kill_setid: true, ..Default::default() };
     client.setattr(&caller, made.ino, owner, None).expect("set");
     let told = ["file a 0", "write 5 0", "attributes 0", "attributes 0", "attributes 0"];
-    assert_eq!(site.promised(), told);
+    assert_eq!(site.queued(), told);
     client.release(fh).expect("closed");
     let seen = client.getattr(made.ino, None).expect("known").attr;
     assert_eq!((seen.mode, seen.mtime, seen.size), (Mode(0o600), at, 5));
-    assert_eq!((site.asked(), site.promised().len()), (0, 0));
+    assert_eq!((site.asked(), site.queued().len()), (0, 0));
     // What was written before must not set the time after: it goes first; and what is written later sets it.
     let (_, fh) = site.create("b");
     site.write(fh, 0, b"x");
@@ -253,14 +253,14 @@ fn attributes_of_what_was_made_are_changed_without_a_question() {
     client.setattr(&caller, ino, times, Some(fh)).expect("set");
     site.write(fh, 1, b"y");
     client.release(fh).expect("closed");
-    assert_eq!(site.promised(), ["file b 1", "write 1 1", "attributes 1", "write 2 1"]);
+    assert_eq!(site.queued(), ["file b 1", "write 1 1", "attributes 1", "write 2 1"]);
     assert!(client.getattr(ino, None).expect("known").attr.mtime > at);
     // A size is asked for, and so is everything of what may be seen by others.
     let size = AttrChange { size: Some(1), ..Default::default() };
     assert_eq!(client.setattr(&caller, ino, size, None).map(drop), Err(Refusal::Stale));
     client.core.recall(made.ino, LeaseMode::Shared);
     assert_eq!(client.setattr(&caller, made.ino, mode, None).map(drop), Err(Refusal::Stale));
-    assert_eq!(site.promised().len(), 0);
+    assert_eq!(site.queued().len(), 0);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_directory_that_only_its_owner_may_search_is_worked_in_without_a_question() 
     site.create("b");
     assert!(matches!(client.lookup(&caller, site.dir, b"b"), Ok(Lookup::Found { .. })));
     assert!(matches!(client.lookup(&caller, site.dir, b"c"), Ok(Lookup::Absent { .. })));
-    assert_eq!((site.asked(), site.promised()), (0, vec!["file a 0".to_owned(), "file b 1".to_owned()]));
+    assert_eq!((site.asked(), site.queued()), (0, vec!["file a 0".to_owned(), "file b 1".to_owned()]));
     // Of others it is the server that says no.
     let no_groups: Arc<[u32]> = Arc::new([]);
     let stranger = Caller { uid: 4_711, gid: 4_711, groups: Groups::Known(&no_groups) };
@@ -308,7 +308,7 @@ fn what_is_promised_is_not_earlier_than_what_the_server_has_changed() {
     let recalls = site.service.recalls();
     core.changed(recalls, core.cache.since(recalls), &[(&op, &outcome, LeaseMode::None)]);
     let (next, _) = site.create("b");
-    assert_eq!(site.promised(), ["file a 0", "file b 1"]);
+    assert_eq!(site.queued(), ["file a 0", "file b 1"]);
     assert!(next.btime >= later, "{:?} {later:?}", next.btime);
 }
 
@@ -336,7 +336,7 @@ fn what_others_may_have_seen_is_written_by_asking() {
         let written = site.client.write(&site.client.caller(), fh, 0, b"hello");
         let closed = written.and_then(|_| site.client.flush(fh));
         assert_eq!(closed, Err(Refusal::Stale), "{what}: the server was told nothing");
-        assert_eq!(site.promised(), ["file a 0"], "{what}");
+        assert_eq!(site.queued(), ["file a 0"], "{what}");
         assert!(site.asked() > 0, "{what}");
     }
 }
@@ -347,7 +347,7 @@ fn what_is_large_is_written_by_asking() {
     let (_, fh) = site.create("large");
     site.write(fh, 0, &[7; 100_000]);
     assert_eq!(site.client.flush(fh), Err(Refusal::Stale), "the server was told nothing");
-    assert_eq!(site.promised(), ["file large 0"]);
+    assert_eq!(site.queued(), ["file large 0"]);
 }
 
 #[test]
@@ -362,14 +362,14 @@ fn what_was_made_is_removed_and_made_again_without_a_question() {
         assert!(matches!(lookup(), Lookup::Found { attr, .. } if attr.ino == made.ino));
         site.client.unlink(&caller, site.dir, b"a").expect("removed");
         assert!(matches!(lookup(), Lookup::Absent { .. }));
-        assert_eq!(site.promised(), [format!("file a {n}"), format!("write 5 {n}"), "unlink a".to_owned()]);
+        assert_eq!(site.queued(), [format!("file a {n}"), format!("write 5 {n}"), "unlink a".to_owned()]);
     }
     // What is open goes on.
     let (_, fh) = site.create("a");
     site.write(fh, 0, b"hello");
     site.client.unlink(&caller, site.dir, b"a").expect("removed");
     assert_eq!(site.client.read(fh, 0, 9).expect("read"), b"hello");
-    assert_eq!(site.promised(), ["file a 3", "unlink a"]);
+    assert_eq!(site.queued(), ["file a 3", "unlink a"]);
     assert_eq!(site.asked(), 0);
     assert_eq!(site.client.unlink(&caller, site.dir, b"a"), Err(Refusal::NotFound), "the server says so");
 }
@@ -419,10 +419,10 @@ fn what_was_there_is_removed_without_a_question_if_nothing_else_is_to_be_known()
         } else {
             before(&site, dir);
         }
-        site.promised();
+        site.queued();
         site.asked();
         site.client.unlink(&site.client.caller(), dir, b"a").expect("removed");
-        assert_eq!(site.promised(), if without { vec!["unlink a"] } else { vec![] }, "{what}");
+        assert_eq!(site.queued(), if without { vec!["unlink a"] } else { vec![] }, "{what}");
         assert_eq!(site.asked() == 0, without, "{what}");
     }
 }
@@ -439,7 +439,7 @@ fn who_may_not_remove_is_told_so_by_the_server() {
     let stranger = Caller { uid: 12_345, gid: 12_345, groups: caller.groups };
     let made = site.client.mknod(&stranger, site.dir, b"theirs", Kind::File, Mode(0o644), 0).expect("made");
     assert_eq!((made.attr.uid, made.attr.gid), (12_345, 12_345));
-    assert_eq!(site.promised(), ["file a 0", "file theirs 1"]);
+    assert_eq!(site.queued(), ["file a 0", "file theirs 1"]);
     site.asked();
     let removed = site.client.unlink(&stranger, site.dir, b"a");
     assert_eq!(
@@ -448,7 +448,7 @@ fn who_may_not_remove_is_told_so_by_the_server() {
         "asked, and the server was told nothing"
     );
     site.client.unlink(&stranger, site.dir, b"theirs").expect("removed");
-    assert_eq!(site.promised(), ["unlink theirs"]);
+    assert_eq!(site.queued(), ["unlink theirs"]);
 }
 
 #[test]
@@ -475,17 +475,17 @@ fn a_tree_is_unpacked_all_the_way_down_without_a_question() {
             format!("write 5 {}", n + 2),
             "unlink link".to_owned(),
         ];
-        assert_eq!(site.promised(), told);
+        assert_eq!(site.queued(), told);
         assert_eq!(site.asked(), 0);
     }
     // Whether a group's bit stays is decided by the rules of the server, too.
     let odd = site.client.mkdir(&caller, dir, b"odd", Mode(0o2750)).expect("made").attr;
     assert_eq!((odd.mode, site.asked()), (Mode(0o2750), 0));
-    assert_eq!(site.promised(), ["dir odd 12"]);
+    assert_eq!(site.queued(), ["dir odd 12"]);
     assert_eq!(site.client.symlink(&caller, dir, b"empty", b"").map(drop), Err(Refusal::Stale));
     let long = site.client.symlink(&caller, dir, b"long", &[b'x'; 5_000]).map(drop);
     assert_eq!((long, site.asked()), (Err(Refusal::Stale), 2), "the server says why not");
-    assert_eq!(site.promised(), [""; 0]);
+    assert_eq!(site.queued(), [""; 0]);
 }
 
 #[test]
@@ -493,7 +493,7 @@ fn an_operation_of_which_nobody_waits_to_hear_keeps_nobody_from_working_ahead_fo
     let site = Site::new();
     let (_, fh) = site.create("a");
     site.client.release(fh).expect("closed");
-    site.promised();
+    site.queued();
     let (from_name, to_name) = (name("x"), name("y"));
     let op = Op::Rename { from: site.dir, from_name, to: site.dir, to_name, how: RenameHow::Replace };
     *site.service.is_slow.lock() = true;
@@ -502,7 +502,7 @@ fn an_operation_of_which_nobody_waits_to_hear_keeps_nobody_from_working_ahead_fo
         let (caller, name) = (site.client.caller(), format!("f{n}"));
         let made = site.client.mknod(&caller, site.dir, name.as_bytes(), Kind::File, Mode(0o644), 0);
         assert!(made.is_ok());
-        site.promised().len()
+        site.queued().len()
     };
     assert_eq!(make(0), 0, "it may still be carried out");
     *site.service.is_slow.lock() = false;

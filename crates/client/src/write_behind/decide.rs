@@ -171,7 +171,7 @@ impl Attempt<'_> {
         cache.begins(ops);
         // Under the lock that a recall takes before it forgets what is cached.
         let since = cache.since(recalls);
-        let is_queued = self.service.promise(&Cred { umask: 0, ..self.cred.clone() }, op, told, dir);
+        let is_queued = self.service.enqueue(&Cred { umask: 0, ..self.cred.clone() }, op, told, dir);
         if is_queued {
             // The exclusive lease on a directory is one on its names; on its attributes it is shared.
             let is_dir = matches!(op, Op::Make { make: Make::Dir, .. });

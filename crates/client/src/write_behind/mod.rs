@@ -24,7 +24,7 @@ mod pending;
 pub(crate) mod sender;
 
 pub(crate) use decide::dir_of;
-pub(crate) use pending::{Behind, PendingOps, disappointed, foretold, lease_on, makes};
+pub(crate) use pending::{Behind, PendingOps, again_of, lease_on, makes, weaker_leases};
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ fn maps(op: &Op) -> Option<Ino> {
 impl Core {
     /// An attempt to acknowledge something, if the session allows it now.
     fn attempt<'a>(&'a self, service: &'a dyn Service, cred: &'a Cred) -> Option<Attempt<'a>> {
-        if !self.works_ahead {
+        if !self.writes_behind {
             return None;
         }
         let now = self.world.monotonic();
@@ -203,7 +203,7 @@ impl Core {
 
     /// Writes all of a small file by write-behind: its attributes then, if that is possible. `known`: what is known of it, under
     /// an exclusive lease.
-    pub(crate) fn write_ahead(
+    pub(crate) fn write_locally(
         &self,
         service: &dyn Service,
         cred: &Cred,
@@ -216,7 +216,7 @@ impl Core {
 
 impl Client {
     /// Carries out an operation by write-behind. `None`: the server is to be asked.
-    pub(crate) fn operate_ahead(&self, caller: &Caller<'_>, op: &Op, open: bool) -> Option<Outcome> {
+    pub(crate) fn operate_locally(&self, caller: &Caller<'_>, op: &Op, open: bool) -> Option<Outcome> {
         let dir = dir_of(op)?;
         let cred = caller.cred();
         let attempt = self.core.attempt(&*self.service, &cred)?;
@@ -240,7 +240,7 @@ impl Client {
 
     /// The same for a change of attributes, but not of the size: the attributes then. What was written before is sent, or
     /// pending.
-    pub(crate) fn set_attr_ahead(&self, caller: &Caller<'_>, op: &Op, ino: Ino) -> Option<Attr> {
+    pub(crate) fn set_attr_locally(&self, caller: &Caller<'_>, op: &Op, ino: Ino) -> Option<Attr> {
         let cred = caller.cred();
         let attempt = self.core.attempt(&*self.service, &cred)?;
         let mut known = self.core.cache.exclusive_attr(ino)?;

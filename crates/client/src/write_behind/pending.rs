@@ -1,14 +1,14 @@
-//! Promises: operations that were answered here before the server knew of them. They are numbered and kept like all
+//! Pending operations: the client has acknowledged them, and the server has not answered. They are numbered and kept like all
 //! others, so that whatever happens to the server they come to it in order and once.
 //!
 //! ```text
-//!   promise ─▶ kept (a message that grows) ─ next_promises ─▶ sent ─ answered ─▶ as any answered operation
+//!   acknowledge ─▶ kept (a message that grows) ─ next_message ─▶ sent ─ answered ─▶ as any answered operation
 //!                    └───────────── a new connection: sent again with all that has no answer ─────────┘
 //! ```
 //!
 //! Invariants:
-//! - Messages of promises are sent one after the other: they are answered in their order.
-//! - A promise that the server refuses, or that goes with its session, is lost work: the next commit says so.
+//! - Their messages are sent one after the other: they are answered in their order.
+//! - One that the server refuses, or that goes with its session, is lost work: the next commit reports it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use hashbrown::HashMap;
 
 use crate::session::{Kept, Session, call_bytes, journalled};
 
-/// Most promises in one message.
-const MESSAGE_PROMISES: usize = 1_000;
+/// Most operations in one message.
+const MESSAGE_OPS_MAX: usize = 1_000;
 /// A message that has so many bytes takes no more.
-const MESSAGE_BYTES: usize = 1 << 20;
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Promises that the server has not answered.
+/// See the module.
 #[derive(Default)]
 pub(crate) struct PendingOps {
     /// Their messages.
@@ -39,14 +39,14 @@ pub(crate) struct PendingOps {
     dirs: HashMap<Ino, usize>,
     /// Inodes that they are about, and how many each.
     inodes: HashMap<Ino, usize>,
-    /// Of these those that they make or write: the server is not told before that they are closed.
+    /// Of these the inodes that they make or write: their closes are not reported before.
     unclosed: HashMap<Ino, usize>,
     count: usize,
     /// Why the server does not take them now.
     stuck: Option<Refusal>,
 }
 
-/// A message of promises.
+/// A message of pending operations.
 struct Waiting {
     /// Number of the first.
     seq: Seq,
@@ -78,7 +78,7 @@ fn one_less(counts: &mut HashMap<Ino, usize>, ino: Ino) {
     }
 }
 
-/// Which promises a call must not overtake.
+/// The pending operations that a call must not overtake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// None.
@@ -93,9 +93,9 @@ impl Behind {
     /// Of a call.
     pub(crate) fn of(call: &Call) -> Behind {
         match call {
-            // What changes something, and what promises something of all that was answered.
+            // Changes, and calls that say something about all answered operations.
             Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. } | Call::Realm(_) => Behind::All,
-            // What they find may be a directory with promises.
+            // They may find a directory with pending operations.
             Call::Query(Query::Lookup { .. } | Query::Resolve { .. } | Query::ReadDir { .. }) => Behind::All,
             Call::Query(
                 Query::GetAttr { ino }
@@ -109,7 +109,7 @@ impl Behind {
             | Call::Lease { ino, .. } => Behind::Inode(*ino),
             Call::SetLock { lock, .. } | Call::GetLock { lock } => Behind::Inode(lock.ino),
             Call::Grown { ino, .. } => Behind::Inode(*ino),
-            // Closes of what is promised are held back: see `Session::take_closes`.
+            // Closes of pending files are held back: see `Session::take_closes`.
             Call::Closed { .. } | Call::Reopen { .. } | Call::Ahead { .. } | Call::LeaseNames { .. } => {
                 Behind::Nothing
             }
@@ -126,38 +126,38 @@ impl Behind {
 }
 
 impl Session {
-    /// Keeps an operation whose caller is answered now. It is about a name in `dir`, or what has one there.
-    pub(crate) fn promise(&mut self, cred: &Cred, op: Op, told: Foretold, dir: Ino, now: Duration) {
+    /// Keeps an operation whose caller is answered now. It is about a name in `dir`, or an inode that has one there.
+    pub(crate) fn acknowledge(&mut self, cred: &Cred, op: Op, told: Foretold, dir: Ino, now: Duration) {
         if told.open {
             *self.opens.entry(told.ino).or_default() += 1;
         }
-        let promises = &mut self.promises;
+        let pending = &mut self.pending;
         let about = (dir, told.ino, matches!(op, Op::Unlink { .. }));
-        *promises.dirs.entry(dir).or_default() += 1;
-        *promises.inodes.entry(told.ino).or_default() += 1;
+        *pending.dirs.entry(dir).or_default() += 1;
+        *pending.inodes.entry(told.ino).or_default() += 1;
         if !about.2 {
-            *promises.unclosed.entry(told.ino).or_default() += 1;
+            *pending.unclosed.entry(told.ino).or_default() += 1;
         }
-        promises.count += 1;
+        pending.count += 1;
         let is_open = self.kept.back().is_some_and(|kept| {
-            promises.open == Some(kept.request.seq)
-                && kept.count < MESSAGE_PROMISES as u64
-                && kept.bytes < MESSAGE_BYTES
+            pending.open == Some(kept.request.seq)
+                && kept.count < MESSAGE_OPS_MAX as u64
+                && kept.bytes < MESSAGE_BYTES_MAX
                 && (kept.request.cred.covers(cred) || cred.covers(&kept.request.cred))
         });
         if !is_open {
             self.begin_message(cred, now);
         }
-        self.promises.waiting.back_mut().expect("that of the open message").about.push(about);
+        self.pending.waiting.back_mut().expect("that of the open message").about.push(about);
         let kept = self.kept.back_mut().expect("there is one now");
         let bytes = call_bytes(std::slice::from_ref(&op));
         let request = Arc::get_mut(&mut kept.request).expect("what is not sent is nobody else's");
         let Call::Ahead { ops, told: all } = &mut request.call else {
-            unreachable!("what waits to be sent are promises")
+            unreachable!("messages to be sent are of pending operations")
         };
         ops.push(op);
         all.push(told);
-        // What was decided with less is decided alike with more.
+        // Credentials that carry more decide alike.
         if !request.cred.covers(cred) {
             request.cred = cred.clone();
         }
@@ -196,32 +196,32 @@ impl Session {
             current: false,
             waited_for: false,
         });
-        self.promises.waiting.push_back(Waiting { seq, since: now, about: Vec::new() });
-        self.promises.unsent.push_back(seq);
-        self.promises.open = Some(seq);
+        self.pending.waiting.push_back(Waiting { seq, since: now, about: Vec::new() });
+        self.pending.unsent.push_back(seq);
+        self.pending.open = Some(seq);
     }
 
     /// The message to be sent next, while more can be added to it: its first number, when that was made, and how many there
     /// are.
     pub(crate) fn gathering(&self) -> Option<(Seq, Duration, usize)> {
-        let seq = *self.promises.unsent.front()?;
-        let message = self.promises.waiting.back().filter(|message| message.seq == seq)?;
-        (self.promises.open == Some(seq)).then_some((seq, message.since, message.about.len()))
+        let seq = *self.pending.unsent.front()?;
+        let message = self.pending.waiting.back().filter(|message| message.seq == seq)?;
+        (self.pending.open == Some(seq)).then_some((seq, message.since, message.about.len()))
     }
 
-    /// The next message of promises to be sent. It is closed.
-    pub(crate) fn next_promises(&mut self) -> Option<Arc<Request>> {
-        let seq = self.promises.unsent.pop_front()?;
-        if self.promises.open == Some(seq) {
-            self.promises.open = None;
+    /// The next message to be sent. It takes no more operations.
+    pub(crate) fn next_message(&mut self) -> Option<Arc<Request>> {
+        let seq = self.pending.unsent.pop_front()?;
+        if self.pending.open == Some(seq) {
+            self.pending.open = None;
         }
-        if self.promises.stuck.is_none() {
+        if self.pending.stuck.is_none() {
             self.close_unsent(seq);
         }
         self.find(seq).map(|kept| kept.request.clone())
     }
 
-    /// What was closed before the server hears that it was made is not opened there at all.
+    /// A file that was closed before the server hears of it is not opened there at all.
     fn close_unsent(&mut self, seq: Seq) {
         let (opens, mut closes) = (std::mem::take(&mut self.opens), std::mem::take(&mut self.closes));
         let request = self.find(seq).and_then(|kept| Arc::get_mut(&mut kept.request));
@@ -242,22 +242,22 @@ impl Session {
         (self.opens, self.closes) = (opens, closes);
     }
 
-    /// The server does not take a message of promises now: it is to be sent once more, the same.
+    /// The server does not take a message now: it is to be sent once more, the same.
     pub(crate) fn put_back(&mut self, request: &Request, why: Refusal) {
-        if self.promises.waiting.iter().any(|waiting| waiting.seq == request.seq) {
-            self.promises.stuck = Some(why);
-            self.promises.unsent.push_front(request.seq);
+        if self.pending.waiting.iter().any(|waiting| waiting.seq == request.seq) {
+            self.pending.stuck = Some(why);
+            self.pending.unsent.push_front(request.seq);
         }
     }
 
-    /// Why the server does not take promises now.
+    /// Why the server takes no pending operations now.
     pub(crate) fn stuck(&self) -> Option<Refusal> {
-        self.promises.stuck
+        self.pending.stuck
     }
 
-    /// How many promises the server has not answered, and when the oldest was made.
-    pub(crate) fn promises(&self) -> (usize, Option<Duration>) {
-        (self.promises.count, self.promises.waiting.front().map(|waiting| waiting.since))
+    /// The number of pending operations, and when the oldest was acknowledged.
+    pub(crate) fn pending_ops(&self) -> (usize, Option<Duration>) {
+        (self.pending.count, self.pending.waiting.front().map(|waiting| waiting.since))
     }
 
     /// The last number that is used.
@@ -265,48 +265,48 @@ impl Session {
         Seq(self.next_seq - 1)
     }
 
-    /// Whether promises with numbers up to `upto` are not answered that a call must not overtake.
+    /// Whether operations with numbers up to `upto` are pending that a call must not overtake.
     pub(crate) fn is_behind(&self, behind: Behind, upto: Seq) -> bool {
-        let promises = &self.promises;
+        let pending = &self.pending;
         let concerns = match behind {
             Behind::Nothing => false,
             Behind::All => true,
-            Behind::Inode(ino) => promises.dirs.contains_key(&ino) || promises.inodes.contains_key(&ino),
+            Behind::Inode(ino) => pending.dirs.contains_key(&ino) || pending.inodes.contains_key(&ino),
         };
-        concerns && promises.waiting.front().is_some_and(|waiting| waiting.seq <= upto)
+        concerns && pending.waiting.front().is_some_and(|waiting| waiting.seq <= upto)
     }
 
-    /// A message of promises is answered, or answered again.
-    pub(crate) fn kept_promises(&mut self, request: &Request) {
-        let promises = &mut self.promises;
-        let Some(at) = promises.waiting.iter().position(|waiting| waiting.seq == request.seq) else { return };
-        let about = promises.waiting.remove(at).map_or(Vec::new(), |waiting| waiting.about);
-        promises.unsent.retain(|seq| *seq != request.seq);
-        promises.stuck = None;
-        promises.forget(&about);
+    /// A message is answered, or answered again.
+    pub(crate) fn message_answered(&mut self, request: &Request) {
+        let pending = &mut self.pending;
+        let Some(at) = pending.waiting.iter().position(|waiting| waiting.seq == request.seq) else { return };
+        let about = pending.waiting.remove(at).map_or(Vec::new(), |waiting| waiting.about);
+        pending.unsent.retain(|seq| *seq != request.seq);
+        pending.stuck = None;
+        pending.forget(&about);
     }
 
-    /// Directories in which promises are not answered, in order.
-    pub(crate) fn promised_dirs(&self) -> Vec<Ino> {
-        let mut dirs: Vec<Ino> = self.promises.dirs.keys().copied().collect();
+    /// Directories with pending operations, in order.
+    pub(crate) fn pending_dirs(&self) -> Vec<Ino> {
+        let mut dirs: Vec<Ino> = self.pending.dirs.keys().copied().collect();
         dirs.sort_unstable();
         dirs
     }
 
-    /// A new connection: what was not sent is sent again with the rest.
-    pub(crate) fn promises_resent(&mut self) {
-        self.promises.unsent.clear();
-        self.promises.open = None;
-        self.promises.stuck = None;
+    /// A new connection: unsent messages are sent again with the rest.
+    pub(crate) fn resend_pending(&mut self) {
+        self.pending.unsent.clear();
+        self.pending.open = None;
+        self.pending.stuck = None;
     }
 
-    /// Whether the making or writing of an inode is promised, and not answered.
-    pub(crate) fn is_promised(&self, ino: Ino) -> bool {
-        self.promises.unclosed.contains_key(&ino)
+    /// Whether an operation that makes or writes an inode is pending.
+    pub(crate) fn is_pending(&self, ino: Ino) -> bool {
+        self.pending.unclosed.contains_key(&ino)
     }
 
-    /// What is kept of the results of promises. A refused one is lost.
-    pub(crate) fn promises_answered(
+    /// The results of pending operations, as they are kept. A refused operation is lost.
+    pub(crate) fn answers_of_pending(
         &mut self,
         ops: &[Op],
         told: &[Foretold],
@@ -317,38 +317,38 @@ impl Session {
             let position =
                 results.get(at).and_then(|result| result.as_ref().ok()).map(|(position, _)| *position);
             self.lost |= position.is_none();
-            answers.push(position.and_then(|position| journalled(foretold(self.boot, op, told, position))));
+            answers.push(position.and_then(|position| journalled(again_of(self.boot, op, told, position))));
         }
         answers
     }
 }
 
-/// Where and how a promise took effect.
-pub(crate) fn foretold(boot: u64, op: &Op, told: &Foretold, position: Position) -> Again {
+/// Where and how a pending operation took effect.
+pub(crate) fn again_of(boot: u64, op: &Op, told: &Foretold, position: Position) -> Again {
     let ino = if makes(op) { told.ino } else { Ino(0) };
     Again { boot, position, ino, time: told.time }
 }
 
-/// Whether a promise is one of a new inode, which can be open from its first moment on.
+/// Whether an operation makes an inode, which can be open from its first moment on.
 pub(crate) fn makes(op: &Op) -> bool {
     matches!(op, Op::Make { .. })
 }
 
-/// Of the promises in a message that was answered: inodes on which the lease is not what the client believes to have, with
-/// what it has, and those that were refused.
-pub(crate) fn disappointed(request: &Request, answer: &Answer) -> Vec<(Ino, LeaseMode)> {
+/// Of the operations of an answered message: inodes on which the lease is weaker than the client believes, with the lease that it
+/// has; and those of refused operations.
+pub(crate) fn weaker_leases(request: &Request, answer: &Answer) -> Vec<(Ino, LeaseMode)> {
     let (Call::Ahead { ops, told }, Answer::Ahead(results)) = (&request.call, answer) else {
         return Vec::new();
     };
-    type Told<'a> = (&'a Op, &'a Foretold);
-    let weaker = |((op, told), result): (Told<'_>, &Result<(Position, LeaseMode), Failure>)| {
+    type Acknowledged<'a> = (&'a Op, &'a Foretold);
+    let weaker = |((op, told), result): (Acknowledged<'_>, &Result<(Position, LeaseMode), Failure>)| {
         let lease = result.as_ref().map_or(LeaseMode::None, |(_, lease)| *lease);
         (lease < lease_on(op)).then_some((told.ino, lease))
     };
     ops.iter().zip(told).zip(results).filter_map(weaker).collect()
 }
 
-/// The lease on its inode with which an operation is promised; of a directory on its names.
+/// The lease on its inode that the client assumes after an operation; of a directory on its names.
 pub(crate) fn lease_on(op: &Op) -> LeaseMode {
     match matches!(op, Op::Make { make: Make::Symlink { .. }, .. }) {
         true => LeaseMode::Shared,

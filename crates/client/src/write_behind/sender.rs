@@ -1,21 +1,21 @@
-//! Sends promises: one message at a time, with all that was promised while the one before was under way, and for a moment
-//! more.
+//! Sends pending operations: one message at a time, with all that were acknowledged while the one before was under way, and for a
+//! moment more.
 //!
 //! ```text
-//!   promise ─ promise ─┐                  ┌─ promise ─ promise ─ promise ─┐
-//!            ▼         ▼                  ▼                               ▼
-//!         [ those two ] ── under way ── answered ── [ those three ] ── under way ── …
+//!   create ─ create ─┐                  ┌─ create ─ write ─ create ─┐
+//!          ▼         ▼                  ▼                           ▼
+//!       [ those two ] ── under way ── answered ── [ those three ] ── under way ── …
 //! ```
 //!
-//! Who makes files through a mount is no faster than a server on the same machine: without the moment ([`GATHER`]) each would
-//! be a message of its own, and a thread woken for it.
+//! A program that makes files through a mount is no faster than a server on the same machine: without the moment ([`GATHER`])
+//! each file would be a message of its own, and a thread woken for it.
 //!
 //! Invariants:
-//! - A lease that the server does not give with what was promised is given up here before a recall of the directory
-//!   is acknowledged: nobody else finds the file earlier.
-//! - A server that is silent is promised for no longer than [`AGE_MAX`], and not more than [`PROMISES_MAX`]: who asks
-//!   for more waits.
-//! - Whoever waits for a promise does not wait for others to be made: see [`State::hurry`].
+//! - A lease that the server does not give with a pending operation is given up here before a recall of the directory is
+//!   acknowledged: no other client finds the file earlier.
+//! - While a server is silent, operations are acknowledged for no longer than [`AGE_MAX`], and not more than [`PENDING_MAX`]: then
+//!   callers ask the server, and wait.
+//! - A caller that waits for a pending operation does not wait for others to be added: see [`State::urgent`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,44 +25,45 @@ use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Cred, Ino, Seq};
 use chiton_wire::{Call, Failure, Foretold, LeaseMode, Reply, Request};
 
-use super::{Behind, disappointed};
-use crate::connected::{Shared, State};
+use super::{Behind, weaker_leases};
+use crate::connected::{Link, State};
 
-/// Oldest promise beside which another may be made.
+/// Oldest pending operation beside which another may be acknowledged.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Most promises that the server has not answered.
-const PROMISES_MAX: usize = 8_192;
-/// So long may a promise wait for others, if nobody waits for it.
+/// Most pending operations.
+const PENDING_MAX: usize = 8_192;
+/// So long may a pending operation wait for others, if no caller waits for it.
 const GATHER: Duration = Duration::from_millis(4);
-/// So many do not wait for more.
-const GATHERED: usize = 256;
-/// A server that does not take promises now is asked again so often.
+/// A message with so many operations does not wait for more.
+const GATHER_OPS_MAX: usize = 256;
+/// Time between attempts to send to a server that takes no pending operations now.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Starts the thread; it ends when `shared` stops.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> JoinHandle {
+pub(crate) fn spawn(shared: &Arc<Link>) -> JoinHandle {
     let shared = shared.clone();
-    thread::spawn("chiton-ahead", move || run(&shared)).expect("a thread can be started")
+    thread::spawn("chiton-sender", move || run(&shared)).expect("a thread can be started")
 }
 
-fn run(shared: &Arc<Shared>) {
+fn run(shared: &Arc<Link>) {
     let mut state = shared.state.lock();
     let mut paused = false;
     while !state.stopping {
         if state.session.stuck().is_some() && !std::mem::replace(&mut paused, true) {
-            shared.sending.wait_for(&mut state, AGAIN_AFTER);
+            shared.to_send.wait_for(&mut state, AGAIN_AFTER);
             continue;
         }
         paused = false;
         let gathering = state.session.gathering().filter(|_| state.up.is_some());
-        let moment = gathering.and_then(|next| to_gather(next, state.hurries(), shared.world.monotonic()));
+        let moment =
+            gathering.and_then(|next| to_gather(next, state.urgent_upto(), shared.world.monotonic()));
         if let Some(moment) = moment {
-            shared.sending.wait_for(&mut state, moment);
+            shared.to_send.wait_for(&mut state, moment);
             continue;
         }
-        let next = state.up.clone().and_then(|wire| Some((wire, state.session.next_promises()?)));
+        let next = state.up.clone().and_then(|wire| Some((wire, state.session.next_message()?)));
         let Some((wire, request)) = next else {
-            shared.sending.wait(&mut state);
+            shared.to_send.wait(&mut state);
             continue;
         };
         let generation = state.generation;
@@ -84,10 +85,10 @@ fn run(shared: &Arc<Shared>) {
                     shared.wake(&mut state);
                     drop(state);
                     if !weaker.is_empty() {
-                        // What is written to these is pushed, behind promises that this thread is to send.
+                        // Writes to these files are pushed, behind pending operations that this thread is to send.
                         let shared = shared.clone();
-                        let body = move || give_up(&shared, weaker);
-                        drop(thread::spawn("chiton-give-up", body).expect("a thread can be started"));
+                        let body = move || give_up_leases(&shared, weaker);
+                        drop(thread::spawn("chiton-weaken", body).expect("a thread can be started"));
                     }
                 }
             }
@@ -102,21 +103,21 @@ fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// For how long more are waited for before the next message is sent: the number of its first promise, when that was made,
-/// and how many it has. `hurry`: somebody waits for all up to this number.
-fn to_gather(next: (Seq, Duration, usize), hurry: Option<Seq>, now: Duration) -> Option<Duration> {
+/// How long the next message still waits for more operations. `next`: the number of its first operation, when that was
+/// acknowledged, and how many it has. `urgent`: a caller waits for all up to this number.
+fn to_gather(next: (Seq, Duration, usize), urgent: Option<Seq>, now: Duration) -> Option<Duration> {
     let (seq, since, count) = next;
-    let is_waited_for = hurry.is_some_and(|upto| seq <= upto);
+    let is_waited_for = urgent.is_some_and(|upto| seq <= upto);
     let moment = (since + GATHER).saturating_sub(now);
-    (!is_waited_for && count < GATHERED && moment > Duration::ZERO).then_some(moment)
+    (!is_waited_for && count < GATHER_OPS_MAX && moment > Duration::ZERO).then_some(moment)
 }
 
 fn removes(request: &Request) -> bool {
     matches!(&request.call, Call::Ahead { ops, .. } if ops.iter().any(|op| matches!(op, Op::Unlink { .. })))
 }
 
-/// Takes note of a reply. Returns inodes on which there is a weaker lease than was believed; who gives leases back waits
-/// until that is seen to.
+/// Records a reply. Returns inodes on which the lease is weaker than the client believed; a recall is acknowledged only after
+/// these were dealt with.
 fn take(state: &mut State, request: &Arc<Request>, reply: &Reply) -> Vec<(Ino, LeaseMode)> {
     match &reply.result {
         Err(Failure::Refused(refusal)) => {
@@ -130,84 +131,85 @@ fn take(state: &mut State, request: &Arc<Request>, reply: &Reply) -> Vec<(Ino, L
         }
         Ok(_) => {}
     }
-    let weaker = reply.result.as_ref().map(|answer| disappointed(request, answer)).unwrap_or_default();
+    let weaker = reply.result.as_ref().map(|answer| weaker_leases(request, answer)).unwrap_or_default();
     state.session.answered(request, reply);
-    state.giving_up += usize::from(!weaker.is_empty());
+    state.weakening += usize::from(!weaker.is_empty());
     weaker
 }
 
-fn give_up(shared: &Arc<Shared>, weaker: Vec<(Ino, LeaseMode)>) {
+fn give_up_leases(shared: &Arc<Link>, weaker: Vec<(Ino, LeaseMode)>) {
     for (ino, keep) in weaker {
         shared.inbox.recalls().note(ino);
         if let Some(handler) = shared.inbox.handler() {
-            handler.stop_ahead(ino);
+            handler.stop_write_behind(ino);
             // Of a directory, and what was made in it meanwhile.
-            shared.tell(Behind::Inode(ino), false);
+            shared.wait_answered(Behind::Inode(ino), false);
             handler.weaken(ino, keep);
         }
     }
     let mut state = shared.state.lock();
-    state.giving_up -= 1;
+    state.weakening -= 1;
     shared.wake(&mut state);
 }
 
 impl State {
-    /// The number up to which somebody waits for promises of this session.
-    fn hurries(&self) -> Option<Seq> {
-        self.hurry.filter(|(session, _)| *session == self.session.id).map(|(_, upto)| upto)
+    /// The number up to which a caller waits for pending operations of this session.
+    fn urgent_upto(&self) -> Option<Seq> {
+        self.urgent.filter(|(session, _)| *session == self.session.id).map(|(_, upto)| upto)
     }
 }
 
-impl Shared {
-    /// Keeps an operation that is answered here, to be sent. False if it must be asked for as always.
-    pub(crate) fn promise(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+impl Link {
+    /// Queues an operation that the client acknowledges. False if the caller must ask the server.
+    pub(crate) fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
         let now = self.world.monotonic();
         let mut state = self.state.lock();
-        let (count, since) = state.session.promises();
+        let (count, since) = state.session.pending_ops();
         if state.up.is_none()
             || state.stopping
             || state.leaving.is_some()
             || state.session.stuck().is_some()
-            || count >= PROMISES_MAX
+            || count >= PENDING_MAX
             || since.is_some_and(|since| now.saturating_sub(since) >= AGE_MAX)
             || state.session.kept_bytes() > self.options.kept_bytes_max
         {
             return false;
         }
-        state.session.promise(cred, op.clone(), told, dir, now);
+        state.session.acknowledge(cred, op.clone(), told, dir, now);
         // The first of a message, and the last that is waited for.
-        let is_news = state.session.gathering().is_none_or(|(.., count)| count == 1 || count >= GATHERED);
+        let is_news =
+            state.session.gathering().is_none_or(|(.., count)| count == 1 || count >= GATHER_OPS_MAX);
         drop(state);
         if is_news {
-            self.sending.notify_one();
+            self.to_send.notify_one();
         }
         true
     }
 
-    /// Returns when the server has answered all promises about names in a directory, or an inode (`None`: all there are), or
-    /// the session they were made in is over.
-    pub(crate) fn keep_promises(&self, dir: Option<Ino>) {
-        self.tell(dir.map_or(Behind::All, Behind::Inode), true);
+    /// Returns when the server has answered all pending operations on names in a directory, or on an inode (`None`: all), or
+    /// their session is over.
+    pub(crate) fn flush_pending(&self, dir: Option<Ino>) {
+        self.wait_answered(dir.map_or(Behind::All, Behind::Inode), true);
     }
 
-    /// The same. `given_up`: also until what was believed to be held and is not is given up.
-    fn tell(&self, behind: Behind, given_up: bool) {
+    /// The same. `weakened`: also until leases that turned out weaker are given up.
+    fn wait_answered(&self, behind: Behind, weakened: bool) {
         let mut state = self.state.lock();
         let (id, upto) = (state.session.id, state.session.last_seq());
         while !state.stopping
             && state.session.id == id
-            && (state.session.is_behind(behind, upto) || (given_up && state.giving_up > 0))
+            && (state.session.is_behind(behind, upto) || (weakened && state.weakening > 0))
         {
-            self.hurry(&mut state, upto);
+            self.make_urgent(&mut state, upto);
             self.wait(&mut state);
         }
     }
 
-    /// Somebody waits for all promises up to this number.
-    pub(crate) fn hurry(&self, state: &mut State, upto: Seq) {
-        if state.hurries().is_none_or(|before| before < upto) {
-            state.hurry = Some((state.session.id, upto));
-            self.sending.notify_one();
+    /// A caller waits for all pending operations up to this number.
+    pub(crate) fn make_urgent(&self, state: &mut State, upto: Seq) {
+        if state.urgent_upto().is_none_or(|before| before < upto) {
+            state.urgent = Some((state.session.id, upto));
+            self.to_send.notify_one();
         }
     }
 }
@@ -217,13 +219,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_waits_for_more_but_for_a_moment_and_not_if_somebody_waits_for_it() {
+    fn message_gathers_for_a_moment_unless_a_caller_waits() {
         let (made, now) = (Duration::from_secs(5), Duration::from_secs(5) + GATHER / 4);
         let next = |count| (Seq(7), made, count);
         assert_eq!(to_gather(next(1), None, now), Some(GATHER / 4 * 3));
         assert_eq!(to_gather(next(1), Some(Seq(6)), now), Some(GATHER / 4 * 3), "for those before it");
         assert_eq!(to_gather(next(1), Some(Seq(7)), now), None);
-        assert_eq!(to_gather(next(GATHERED), None, now), None);
+        assert_eq!(to_gather(next(GATHER_OPS_MAX), None, now), None);
         assert_eq!(to_gather(next(1), None, made + GATHER), None);
     }
 }

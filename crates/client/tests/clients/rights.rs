@@ -194,8 +194,9 @@ fn the_server_and_a_client_ahead_of_it_decide_alike() {
         return;
     }
     let site = Site::new();
-    let server = site.connected_with(ClientOptions { ahead_after: None, ..ClientOptions::default() });
-    let ahead = site.connected_with(ClientOptions { ahead_after: Some(0), ..ClientOptions::default() });
+    let server = site.connected_with(ClientOptions { write_behind_after: None, ..ClientOptions::default() });
+    let ahead =
+        site.connected_with(ClientOptions { write_behind_after: Some(0), ..ClientOptions::default() });
     let (count, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let before = ahead_messages(&server);
     let mut runner =
@@ -219,12 +220,12 @@ fn the_server_and_a_client_ahead_of_it_decide_alike() {
             ahead.readdir(&ahead.caller(), dirs.1, 0, 100, false).expect("listed");
             for (at, (person, name, deed)) in steps.iter().enumerate() {
                 let planned = act(&server, dirs.0, person, *name, deed);
-                let promised = act(&ahead, dirs.1, person, *name, deed);
+                let acknowledged = act(&ahead, dirs.1, person, *name, deed);
                 done.fetch_add(usize::from(planned.is_ok()), Ordering::Relaxed);
-                prop_assert_eq!(&promised, &planned, "step {}: {:?} {:?}", at, person, deed);
+                prop_assert_eq!(&acknowledged, &planned, "step {}: {:?} {:?}", at, person, deed);
             }
-            // What was promised and then refused is lost, and the next commit says so.
-            prop_assert_eq!(ahead.sync(), Ok(()), "a promise was refused");
+            // What was acknowledged and then refused is lost, and the next commit says so.
+            prop_assert_eq!(ahead.sync(), Ok(()), "a pending operation was refused");
             for name in 0..5 {
                 let name = format!("name-{name}");
                 let seen = |dir| find(&server, dir, name.as_bytes()).map(|attr| shown(&attr));

@@ -257,7 +257,7 @@ fn content_that_was_synced_is_there_after_a_crash_of_both_and_the_rest_in_order(
 #[test]
 fn who_does_not_want_it_asks_for_each_file() {
     let site = Site::new();
-    let client = site.connected_with(ClientOptions { ahead_after: None, ..ClientOptions::default() });
+    let client = site.connected_with(ClientOptions { write_behind_after: None, ..ClientOptions::default() });
     client.mkdir_all("/dir").expect("made");
     check(&client, &make(&client, "/dir", 0..20));
     assert_eq!((count(&client, "ahead"), count(&client, "lease_names")), (0, 0));

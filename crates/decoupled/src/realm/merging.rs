@@ -216,7 +216,7 @@ impl Realm {
         let options = ClientOptions {
             root: granted.root.ino,
             user: Some((0, 0, Vec::new())),
-            ahead_after: None,
+            write_behind_after: None,
             ..self.options.clone()
         };
         let client = chiton_embedded::client_with_blocks(&server, self.global.blocks().clone(), options)

@@ -135,7 +135,7 @@ impl Stage {
             scratch: scratch.to_owned(),
             options: ClientOptions {
                 files,
-                ahead_after: None,
+                write_behind_after: None,
                 decouples: purpose.decouples,
                 ..ClientOptions::default()
             },

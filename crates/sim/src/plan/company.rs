@@ -21,7 +21,7 @@ pub(super) fn add(plan: &mut Plan) {
     if clients < 2 || random.chance(1, 2) {
         return;
     }
-    plan.setup.ahead_after = Some(0);
+    plan.setup.write_behind_after = Some(0);
     let loner = random.below(clients) as usize;
     let mut maker = Maker { random: Random::new(plan.seed, 200), client: loner, made: 0, version: 0 };
     for (n, steps) in plan.clients.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! Several clients work ahead on the same names of one directory, while the server crashes twice.
 //!
 //! A client that knows all names of a directory creates and removes some before it asks the server
-//! ([`super::Setup::ahead_after`]). When another client wants them, the first client sends its operations, and
+//! ([`super::Setup::write_behind_after`]). When another client wants them, the first client sends its operations, and
 //! releases the names.
 //!
 //! ```text
@@ -21,7 +21,7 @@ pub(super) fn add(plan: &mut Plan) {
     if plan.clients.len() < 2 || !random.chance(1, 4) {
         return;
     }
-    plan.setup.ahead_after = Some(0);
+    plan.setup.write_behind_after = Some(0);
     let names = random.between(1, 4);
     for steps in &mut plan.clients {
         for step in std::mem::take(steps) {

@@ -10,9 +10,9 @@ use crate::service::{CallError, Underway};
 
 type Convert<T> = Box<dyn FnOnce(Result<Answer, CallError>) -> Result<T, Refusal> + Send>;
 
-/// A call under way: a future for those who have a runtime (any), [`Pending::wait`] for those who do not.
+/// A call under way: a future for those who have a runtime (any), [`InFlight::wait`] for those who do not.
 #[must_use = "the answer is thrown away unless waited for"]
-pub struct Pending<T>(State<T>);
+pub struct InFlight<T>(State<T>);
 
 enum State<T> {
     Underway(Box<dyn Underway>, Convert<T>),
@@ -20,16 +20,16 @@ enum State<T> {
     Over,
 }
 
-impl<T> Pending<T> {
+impl<T> InFlight<T> {
     pub(crate) fn new(
         underway: Box<dyn Underway>,
         convert: impl FnOnce(Result<Answer, CallError>) -> Result<T, Refusal> + Send + 'static,
-    ) -> Pending<T> {
-        Pending(State::Underway(underway, Box::new(convert)))
+    ) -> InFlight<T> {
+        InFlight(State::Underway(underway, Box::new(convert)))
     }
 
-    pub(crate) fn ready(result: Result<T, Refusal>) -> Pending<T> {
-        Pending(State::Ready(result))
+    pub(crate) fn ready(result: Result<T, Refusal>) -> InFlight<T> {
+        InFlight(State::Ready(result))
     }
 
     /// Waits on this thread.
@@ -48,7 +48,7 @@ impl<T> Pending<T> {
     }
 }
 
-impl<T: Unpin> Future for Pending<T> {
+impl<T: Unpin> Future for InFlight<T> {
     type Output = Result<T, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -16,13 +16,13 @@ use chiton_types::{Cred, Refusal, SessionId};
 use chiton_wire::{Answer, Call, ConnectionLost, Failure, Pending, Reply, Request};
 
 use crate::CancelToken;
-use crate::connected::{Issued, Shared, State};
+use crate::connected::{Issued, Link, State};
 use crate::service::{CallError, Underway};
 use crate::wire::Wire;
 
 /// A call.
-pub(crate) struct Asked {
-    shared: Arc<Shared>,
+pub(crate) struct RemoteCall {
+    shared: Arc<Link>,
     wire: Arc<dyn Wire>,
     request: Arc<Request>,
     generation: u64,
@@ -33,9 +33,9 @@ pub(crate) struct Asked {
 
 /// Where a call that was started is.
 pub(crate) enum Stage {
-    OnWire(Asked, Pending),
+    OnWire(RemoteCall, Pending),
     /// Waits for what the link thread hears.
-    Kept(Asked),
+    Kept(RemoteCall),
     /// Over, or being looked at.
     Gone,
 }
@@ -46,17 +46,17 @@ enum Step {
     AskAnew,
 }
 
-impl Asked {
+impl RemoteCall {
     /// Numbers the call (waiting for the link to be up); nothing is sent yet.
     pub(crate) fn begin(
-        shared: &Arc<Shared>,
+        shared: &Arc<Link>,
         cred: &Cred,
         call: Call,
         only_in: Option<SessionId>,
-    ) -> Result<Asked, Refusal> {
+    ) -> Result<RemoteCall, Refusal> {
         let Issued { wire, request, generation, session, blocks_mark } = shared.issue(cred, call, only_in)?;
         let sent = shared.world.monotonic();
-        Ok(Asked { shared: shared.clone(), wire, request, generation, session, sent, blocks_mark })
+        Ok(RemoteCall { shared: shared.clone(), wire, request, generation, session, sent, blocks_mark })
     }
 
     /// Sends it and waits on this thread.
@@ -71,7 +71,7 @@ impl Asked {
         }
     }
 
-    /// As [`Asked::finish`], unless `token` says that nobody wants it any more.
+    /// As [`RemoteCall::finish`], unless `token` says that nobody wants it any more.
     pub(crate) fn finish_unless(mut self, token: &CancelToken) -> Result<Answer, CallError> {
         loop {
             if !token.waits_as(self.request.id) {
@@ -92,8 +92,8 @@ impl Asked {
         Stage::OnWire(self, ongoing)
     }
 
-    fn anew(self) -> Result<Asked, Refusal> {
-        Asked::begin(&self.shared, &self.request.cred, self.request.call.clone(), None)
+    fn anew(self) -> Result<RemoteCall, Refusal> {
+        RemoteCall::begin(&self.shared, &self.request.cred, self.request.call.clone(), None)
     }
 
     fn took(&self, reply: Result<Reply, ConnectionLost>) -> Step {
