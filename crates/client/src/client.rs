@@ -21,6 +21,7 @@ use crate::data::{BlockIo, Files, NearBlocks, ServerBlocks};
 use crate::dial::SocketDialer;
 use crate::exclusion_cache::ExclusionCache;
 use crate::handler::Handler;
+use crate::recall_handler::RecallHandler;
 use crate::service::{Caller, Service, ask};
 use crate::{ClientOptions, ConnectError, Dialer, RecallInbox};
 
@@ -29,6 +30,8 @@ pub struct Client {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) files: Arc<Files>,
     pub(crate) core: Arc<Core>,
+    /// Takes recalls for as long as the client, or one made from it, lives.
+    pub(crate) handler: Arc<RecallHandler>,
     pub(crate) user: (u32, u32, Arc<[u32]>),
     pub(crate) root: Ino,
     filesystem: u64,
@@ -151,14 +154,14 @@ impl Client {
         };
         let service: Arc<dyn Service> = Arc::new(Invalidating { inner: service, core: core.clone() });
         let blocks = blocks.unwrap_or_else(|| Arc::new(ServerBlocks::new(service.clone())));
-        assert!(core.service.set(Arc::downgrade(&service)).is_ok(), "the service is set once");
         let files = Files::new(service.clone(), blocks, options.world, options.files);
-        assert!(core.files.set(Arc::downgrade(&files)).is_ok(), "files are set once");
         let user = options.user.map(|(uid, gid, groups)| (uid, gid, groups.into()));
         let user = user.unwrap_or_else(process_user);
-        let handler: Arc<dyn Handler> = core.clone();
-        inbox.set_handler(Arc::downgrade(&handler));
-        Client { service, files, core, user, root: options.root, filesystem }
+        let handler =
+            Arc::new(RecallHandler { core: core.clone(), service: service.clone(), files: files.clone() });
+        let told: Arc<dyn Handler> = handler.clone();
+        inbox.set_handler(Arc::downgrade(&told));
+        Client { service, files, core, handler, user, root: options.root, filesystem }
     }
 
     /// The same client (session, caches, open files) for callers whose path calls begin at the directory `root`.
@@ -167,6 +170,7 @@ impl Client {
             service: self.service.clone(),
             files: self.files.clone(),
             core: self.core.clone(),
+            handler: self.handler.clone(),
             user: self.user.clone(),
             root,
             filesystem: self.filesystem,

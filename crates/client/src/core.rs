@@ -1,9 +1,10 @@
 //! State that recalls, answers and callers share: the cache, the kernel's dentries, write-behind, and the mount that invalidates
 //! the kernel's caches.
+//!
+//! Invariant: it points at nothing above it. The service and the files hold it; [`crate::recall_handler`] holds all three.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use chiton_model::{AttrChange, Body, Make, Op, Outcome};
@@ -11,14 +12,11 @@ use chiton_namespace::permission::is_list;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::{SharedWorld, thread};
 use chiton_types::{Attr, Ino, Kind, Mode, Name};
-use chiton_wire::{Grown, LeaseMode, Recall};
+use chiton_wire::{Grown, LeaseMode};
 
 use crate::cache::{Cache, Since, narrows};
 use crate::cache_invalidation::AbandonedCalls;
-use crate::data::Files;
-use crate::handler::Handler;
 use crate::kernel_dentries::KernelDentries;
-use crate::pages;
 use crate::write_behind::WriteBehind;
 use crate::{Recalls, Service};
 
@@ -54,9 +52,7 @@ pub(crate) struct Core {
     pub(crate) cache: Cache,
     pub(crate) write_behind: Arc<WriteBehind>,
     pub(crate) abandoned: AbandonedCalls,
-    pub(crate) service: OnceLock<Weak<dyn Service>>,
     pub(crate) dentries: KernelDentries,
-    pub(crate) files: OnceLock<Weak<Files>>,
     pub(crate) invalidator: OnceLock<Arc<dyn Invalidator>>,
     pub(crate) world: SharedWorld,
     pub(crate) embedded: bool,
@@ -76,9 +72,7 @@ impl Core {
             cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
             write_behind: Arc::new(WriteBehind::new(write_behind_after.unwrap_or_default())),
             abandoned: AbandonedCalls::default(),
-            service: OnceLock::new(),
             dentries: KernelDentries::new(1 << 20),
-            files: OnceLock::new(),
             invalidator: OnceLock::new(),
             world,
             embedded,
@@ -198,7 +192,7 @@ impl Core {
 
     /// Makes the kernel forget the content of files that are open. It waits for pages that are being read, and a read waits for
     /// the link, whose thread this is: so it is waited for a moment, and goes on beside.
-    fn invalidate_content(&self, open: Vec<Ino>) {
+    pub(crate) fn invalidate_content(&self, open: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned().filter(|_| !open.is_empty()) else { return };
         let done = Arc::new((Mutex::new(false), Condvar::new()));
         let told = done.clone();
@@ -212,16 +206,7 @@ impl Core {
         while !*is_done && !done.1.wait_for(&mut is_done, INVALIDATION_WAIT).timed_out() {}
     }
 
-    /// Takes attributes and pages back from the kernel.
-    fn forget_pages(&self, invalidator: &Arc<dyn Invalidator>, ino: Ino) {
-        match self.files().filter(|_| self.embedded) {
-            Some(files) => pages::forget(invalidator, &files, ino),
-            // It was never alone, so no write of it holds pages.
-            None => invalidator.inval_inode(ino),
-        }
-    }
-
-    fn invalidate_later(&self, dirs: Vec<Ino>) {
+    pub(crate) fn invalidate_later(&self, dirs: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned() else { return };
         let taken: Vec<_> = dirs.into_iter().map(|dir| (dir, self.dentries.take(dir))).collect();
         if taken.is_empty() {
@@ -235,134 +220,24 @@ impl Core {
         drop(chiton_runtime::thread::spawn("chiton-inval", work).expect("a thread can be started"));
     }
 
-    /// Ends write-behind in a directory or for a file (or everywhere), and returns when the server knows of all pending
-    /// operations there. True if the names of that directory were held.
-    fn flush_pending(&self, ino: Ino) -> bool {
-        if !self.writes_behind {
-            return false;
-        }
-        let everything = ino == Recall::EVERYTHING;
-        let mut were_held = false;
-        if everything {
-            self.write_behind.clear();
-        } else {
-            were_held = self.end_write_behind(ino);
-        }
-        if let Some(service) = self.service.get().and_then(Weak::upgrade) {
-            service.flush_pending((!everything).then_some(ino));
-        }
-        were_held
-    }
-
-    fn end_write_behind(&self, ino: Ino) -> bool {
+    pub(crate) fn end_write_behind(&self, ino: Ino) -> bool {
         self.write_behind.release(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
-    }
-
-    fn files(&self) -> Option<InUse> {
-        self.files.get()?.upgrade().map(|files| InUse(Some(files)))
     }
 
     /// Then the kernel's names are not remembered, which costs as much as an operation of a server in this process, and no
     /// recall waits for a directory's lock in the kernel. (Two mounts that both create in one directory hold that
     /// lock, each while it waits for the other to give up its lease: taking names back one by one would hang them.)
-    fn forgets_names_at_once(&self) -> bool {
+    pub(crate) fn forgets_names_at_once(&self) -> bool {
         self.invalidator.get().is_some_and(|invalidator| invalidator.forgets_names_at_once())
     }
 }
 
-/// The files, in a thread of the session. If the client has ended meanwhile, they end in a thread of their own: with them
-/// ends the session, which waits for its threads.
-struct InUse(Option<Arc<Files>>);
-
-impl std::ops::Deref for InUse {
-    type Target = Files;
-
-    fn deref(&self) -> &Files {
-        self.0.as_ref().expect("taken when dropped")
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        if let Some(files) = self.0.take().and_then(Arc::into_inner) {
-            drop(thread::spawn("chiton-end", move || drop(files)).expect("a thread can be started"));
-        }
-    }
-}
-
-fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::kernel_dentries::Dentries) {
+/// Makes the kernel forget the names of a directory that it was told.
+pub(crate) fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::kernel_dentries::Dentries) {
     for name in &taken.names {
         invalidator.inval_entry(dir, name);
     }
     if taken.more {
         invalidator.inval_dir(dir);
-    }
-}
-
-impl Handler for Core {
-    fn recall(&self, ino: Ino, keep: LeaseMode) {
-        let held_names = self.flush_pending(ino);
-        if !(held_names && keep == LeaseMode::Shared) {
-            self.weaken(ino, keep);
-        }
-    }
-
-    fn grown(&self, ino: Ino, grown: Grown) {
-        if let Some(invalidator) = self.invalidator.get() {
-            invalidator.grown(ino, grown);
-        }
-    }
-
-    fn stop_write_behind(&self, ino: Ino) {
-        self.end_write_behind(ino);
-    }
-
-    fn weaken(&self, ino: Ino, keep: LeaseMode) {
-        if ino == Recall::EVERYTHING && keep > LeaseMode::None {
-            // What is cached stays; what is dirty is pushed.
-            for ino in self.files().into_iter().flat_map(|files| files.weaken_idle(keep)) {
-                self.weaken(ino, keep);
-            }
-            return;
-        }
-        if ino == Recall::EVERYTHING {
-            // What is dirty is pushed file by file; the rest is only cached.
-            for ino in self.files().into_iter().flat_map(|files| files.known()) {
-                self.weaken(ino, LeaseMode::None);
-            }
-            return self.void(None);
-        }
-        let _yielding = self.files().and_then(|files| files.begin_yield(ino));
-        let may_be_dir = self.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
-        self.cache.recalled(ino);
-        if let Some(files) = self.files() {
-            if let Some(invalidator) = self.invalidator.get().filter(|_| files.size(ino).is_some()) {
-                // What was stored into mappings is written back here before it is pushed from here.
-                self.forget_pages(invalidator, ino);
-            }
-            files.recall(ino, keep);
-        }
-        if let (Some(invalidator), LeaseMode::None) = (self.invalidator.get(), keep) {
-            if may_be_dir && self.forgets_names_at_once() {
-                invalidator.inval_dir(ino);
-            }
-            invalidate(&**invalidator, ino, self.dentries.take(ino));
-            self.forget_pages(invalidator, ino);
-        }
-    }
-
-    fn dirty(&self) -> Vec<Ino> {
-        self.files().map(|files| files.dirty_files()).unwrap_or_default()
-    }
-
-    fn void(&self, landed: Option<&BTreeSet<Ino>>) {
-        self.write_behind.clear();
-        self.cache.clear();
-        let open = self.files().map(|files| files.forget(landed)).unwrap_or_default();
-        if let Some(invalidator) = self.invalidator.get().filter(|_| self.forgets_names_at_once()) {
-            invalidator.inval_dir(Ino::ROOT);
-        }
-        self.invalidate_content(open);
-        self.invalidate_later(self.dentries.dirs());
     }
 }

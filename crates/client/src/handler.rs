@@ -1,6 +1,7 @@
 //! The receiver of recalls: it ends what is cached under leases.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
 
 use chiton_types::Ino;
@@ -21,6 +22,8 @@ pub(crate) trait Handler: Send + Sync {
     /// All leases are void. With `landed` the session is over, and what was buffered under them is lost, but for pushes of these
     /// files that were under way: they were carried out. Must not call the service, which waits for this to return.
     fn void(&self, landed: Option<&BTreeSet<Ino>>);
+    /// The thread that told it is through with it. If its owner has let go of it meanwhile, this is its end.
+    fn leave(self: Arc<Self>) {}
 }
 
 /// A place for the handler, which is made after the service that it hears from.
@@ -33,8 +36,27 @@ impl HandlerSlot {
         assert!(self.0.set(handler).is_ok(), "the handler of a service is set once");
     }
 
-    /// The handler, if there is one.
-    pub(crate) fn get(&self) -> Option<Arc<dyn Handler>> {
-        self.0.get()?.upgrade()
+    /// The handler, if there is one, for as long as the guard is held.
+    pub(crate) fn get(&self) -> Option<InUse> {
+        self.0.get()?.upgrade().map(|handler| InUse(Some(handler)))
+    }
+}
+
+/// A handler in a thread of the session.
+pub(crate) struct InUse(Option<Arc<dyn Handler>>);
+
+impl Deref for InUse {
+    type Target = dyn Handler;
+
+    fn deref(&self) -> &(dyn Handler + 'static) {
+        &**self.0.as_ref().expect("taken when dropped")
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(handler) = self.0.take() {
+            handler.leave();
+        }
     }
 }

@@ -73,6 +73,7 @@ mod dial;
 mod held_locks;
 mod kept_blocks;
 mod link;
+mod recall_handler;
 mod recall_inbox;
 mod recall_pool;
 mod remote_call;

@@ -8,12 +8,12 @@
 //! The service is made before the client, which registers its handler ([`crate::Client::over`]). Until then there is
 //! nothing that a recall could end.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use chiton_wire::Recall;
 
 use crate::Recalls;
-use crate::handler::{Handler, HandlerSlot};
+use crate::handler::{Handler, HandlerSlot, InUse};
 
 /// See the module.
 #[derive(Default)]
@@ -29,23 +29,24 @@ impl RecallInbox {
     }
 
     /// Carries out a recall on this thread. When it returns, nothing is cached under the lease that was recalled, what was
-    /// buffered under it is with the server, and the recall may be acknowledged.
-    pub fn deliver(&self, recall: &Recall) {
+    /// buffered under it is with the server, and the recall may be acknowledged. False if there is no client.
+    pub fn deliver(&self, recall: &Recall) -> bool {
         if recall.grown.is_none() {
             self.recalls.note(recall.ino);
         }
-        match (self.handler.get(), recall.grown) {
-            (Some(handler), Some(grown)) => handler.grown(recall.ino, grown),
-            (Some(handler), None) => handler.recall(recall.ino, recall.keep),
-            (None, _) => {}
+        let Some(handler) = self.handler.get() else { return false };
+        match recall.grown {
+            Some(grown) => handler.grown(recall.ino, grown),
+            None => handler.recall(recall.ino, recall.keep),
         }
+        true
     }
 
     pub(crate) fn set_handler(&self, handler: Weak<dyn Handler>) {
         self.handler.set(handler);
     }
 
-    pub(crate) fn handler(&self) -> Option<Arc<dyn Handler>> {
+    pub(crate) fn handler(&self) -> Option<InUse> {
         self.handler.get()
     }
 }

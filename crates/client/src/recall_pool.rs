@@ -101,7 +101,10 @@ fn handle(queue: &(Mutex<Queue>, Condvar), shared: &std::sync::Weak<Link>) {
         };
         drop(state);
         let Some(shared) = shared.upgrade() else { continue };
-        shared.inbox.deliver(&recall);
+        if !shared.inbox.deliver(&recall) {
+            // The client is gone, and what it acknowledged may not have been sent yet.
+            shared.flush_pending((recall.ino != Recall::EVERYTHING).then_some(recall.ino));
+        }
         wire.done(RecallDone { id: recall.id });
     }
 }

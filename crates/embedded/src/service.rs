@@ -24,7 +24,7 @@ impl Embedded {
     pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Result<Embedded, ConnectError> {
         let inbox = Arc::new(RecallInbox::default());
         let delivered = inbox.clone();
-        let on_recall = move |recall: Recall| delivered.deliver(&recall);
+        let on_recall = move |recall: Recall| _ = delivered.deliver(&recall);
         let session = server.session_embedded(identity, Box::new(on_recall)).map_err(ConnectError)?;
         Ok(Embedded { session, next_id: AtomicU64::new(1), inbox })
     }

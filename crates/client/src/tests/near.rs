@@ -20,7 +20,8 @@ impl Near {
     pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Near {
         let inbox = Arc::new(RecallInbox::default());
         let delivered = inbox.clone();
-        let session = server.session_embedded(identity, Box::new(move |recall| delivered.deliver(&recall)));
+        let session =
+            server.session_embedded(identity, Box::new(move |recall| _ = delivered.deliver(&recall)));
         Near { session: session.expect("a session"), inbox }
     }
 

@@ -408,7 +408,7 @@ impl Site {
 
     fn recall(&self, ino: Ino) {
         self.reference.recalls.note(ino);
-        self.client.core.recall(ino, LeaseMode::None);
+        self.client.handler.recall(ino, LeaseMode::None);
     }
 }
 

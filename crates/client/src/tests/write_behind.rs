@@ -258,7 +258,7 @@ fn attributes_of_what_was_made_are_changed_without_a_question() {
     // A size is asked for, and so is everything of what may be seen by others.
     let size = AttrChange { size: Some(1), ..Default::default() };
     assert_eq!(client.setattr(&caller, ino, size, None).map(drop), Err(Refusal::Stale));
-    client.core.recall(made.ino, LeaseMode::Shared);
+    client.handler.recall(made.ino, LeaseMode::Shared);
     assert_eq!(client.setattr(&caller, made.ino, mode, None).map(drop), Err(Refusal::Stale));
     assert_eq!(site.queued().len(), 0);
 }
@@ -316,8 +316,8 @@ fn what_is_promised_is_not_earlier_than_what_the_server_has_changed() {
 fn what_others_may_have_seen_is_written_by_asking() {
     type Ends = fn(&Site, Ino);
     let ends: [(&str, Ends); 4] = [
-        ("recalled", |site, ino| site.client.core.recall(ino, LeaseMode::Shared)),
-        ("the directory is", |site, _| site.client.core.recall(site.dir, LeaseMode::Shared)),
+        ("recalled", |site, ino| site.client.handler.recall(ino, LeaseMode::Shared)),
+        ("the directory is", |site, _| site.client.handler.recall(site.dir, LeaseMode::Shared)),
         ("linked", |site, ino| {
             let linked = site.client.link(&site.client.caller(), ino, Ino::ROOT, b"elsewhere");
             assert_eq!(linked.map(drop), Err(Refusal::Stale), "the server was told nothing");
@@ -387,13 +387,13 @@ fn what_was_there_is_removed_without_a_question_if_nothing_else_is_to_be_known()
         }),
         ("a file that is recalled", false, |site, dir| {
             site.client.list("there").expect("listed");
-            site.client.core.recall(site.there(dir), LeaseMode::Shared);
+            site.client.handler.recall(site.there(dir), LeaseMode::Shared);
         }),
         ("a file of a directory that is recalled", false, |site, dir| {
             site.client.list("there").expect("listed");
             site.client.core.write_behind.asked_change(dir);
             let _ = site.client.mkdir(&site.client.caller(), dir, b"first", Mode(0o755)).expect("made");
-            site.client.core.recall(dir, LeaseMode::Shared);
+            site.client.handler.recall(dir, LeaseMode::Shared);
         }),
         ("while something is moved", false, |site, dir| {
             let (from_name, to_name) = (name("x"), name("y"));

@@ -1,0 +1,133 @@
+//! What the end of a lease means for a client: pending operations are sent, buffers pushed, caches dropped, and the kernel
+//! is made to forget.
+//!
+//! ```text
+//!   Client ──▶ RecallHandler ──▶ Files ──▶ Service ──▶ Core
+//!      ▲ weak                                 │
+//!      └──────────── RecallInbox ◀────────────┘ (of the innermost service)
+//! ```
+//!
+//! Invariant: only the inbox points upwards, weakly.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use chiton_runtime::thread;
+use chiton_types::{Ino, Kind};
+use chiton_wire::{Grown, LeaseMode, Recall};
+
+use crate::Service;
+use crate::core::{Core, Invalidator, invalidate};
+use crate::data::Files;
+use crate::handler::Handler;
+use crate::pages;
+
+/// See the module.
+pub(crate) struct RecallHandler {
+    pub(crate) core: Arc<Core>,
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) files: Arc<Files>,
+}
+
+impl RecallHandler {
+    /// Ends write-behind in a directory or of a file (or everywhere), and returns when the server knows of all pending
+    /// operations there. True if the names of that directory were held.
+    fn flush_pending(&self, ino: Ino) -> bool {
+        if !self.core.writes_behind {
+            return false;
+        }
+        let everything = ino == Recall::EVERYTHING;
+        let mut were_held = false;
+        if everything {
+            self.core.write_behind.clear();
+        } else {
+            were_held = self.core.end_write_behind(ino);
+        }
+        self.service.flush_pending((!everything).then_some(ino));
+        were_held
+    }
+
+    /// Takes attributes and pages back from the kernel.
+    fn forget_pages(&self, invalidator: &Arc<dyn Invalidator>, ino: Ino) {
+        match self.core.embedded {
+            true => pages::forget(invalidator, &self.files, ino),
+            // It was never alone, so no write of it holds pages.
+            false => invalidator.inval_inode(ino),
+        }
+    }
+}
+
+impl Handler for RecallHandler {
+    fn recall(&self, ino: Ino, keep: LeaseMode) {
+        let held_names = self.flush_pending(ino);
+        if !(held_names && keep == LeaseMode::Shared) {
+            self.weaken(ino, keep);
+        }
+    }
+
+    fn grown(&self, ino: Ino, grown: Grown) {
+        if let Some(invalidator) = self.core.invalidator.get() {
+            invalidator.grown(ino, grown);
+        }
+    }
+
+    fn stop_write_behind(&self, ino: Ino) {
+        self.core.end_write_behind(ino);
+    }
+
+    fn weaken(&self, ino: Ino, keep: LeaseMode) {
+        if ino == Recall::EVERYTHING && keep > LeaseMode::None {
+            // What is cached stays; what is dirty is pushed.
+            for ino in self.files.weaken_idle(keep) {
+                self.weaken(ino, keep);
+            }
+            return;
+        }
+        if ino == Recall::EVERYTHING {
+            // What is dirty is pushed file by file; the rest is only cached.
+            for ino in self.files.known() {
+                self.weaken(ino, LeaseMode::None);
+            }
+            return self.void(None);
+        }
+        let core = &self.core;
+        let _yielding = self.files.begin_yield(ino);
+        let may_be_dir = core.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
+        core.cache.recalled(ino);
+        if let Some(invalidator) = core.invalidator.get().filter(|_| self.files.size(ino).is_some()) {
+            // What was stored into mappings is written back here before it is pushed from here.
+            self.forget_pages(invalidator, ino);
+        }
+        self.files.recall(ino, keep);
+        if let (Some(invalidator), LeaseMode::None) = (core.invalidator.get(), keep) {
+            if may_be_dir && core.forgets_names_at_once() {
+                invalidator.inval_dir(ino);
+            }
+            invalidate(&**invalidator, ino, core.dentries.take(ino));
+            self.forget_pages(invalidator, ino);
+        }
+    }
+
+    fn dirty(&self) -> Vec<Ino> {
+        self.files.dirty_files()
+    }
+
+    fn void(&self, landed: Option<&BTreeSet<Ino>>) {
+        let core = &self.core;
+        core.write_behind.clear();
+        core.cache.clear();
+        let open = self.files.forget(landed);
+        if let Some(invalidator) = core.invalidator.get().filter(|_| core.forgets_names_at_once()) {
+            invalidator.inval_dir(Ino::ROOT);
+        }
+        core.invalidate_content(open);
+        core.invalidate_later(core.dentries.dirs());
+    }
+
+    fn leave(self: Arc<Self>) {
+        // With the files ends the session, which waits for its threads: and this may be one of them.
+        if let Some(last) = Arc::into_inner(self) {
+            drop(thread::spawn("chiton-end", move || drop(last)).expect("a thread can be started"));
+        }
+    }
+}
