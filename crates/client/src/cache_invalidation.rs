@@ -3,18 +3,18 @@
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use chiton_model::Op;
 use chiton_namespace::permission::is_list;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
-use chiton_types::{Attr, Cred, Ino, Mode, Position, Refusal, SessionId};
+use chiton_types::{Attr, Cred, Ino, Mode, SessionId};
 use chiton_wire::{Answer, Call, Foretold, LeaseMode};
 
 use crate::Recalls;
 use crate::cache::Since;
 use crate::core::Core;
+use crate::decorator::Decorator;
 use crate::service::{CallError, Service, Underway};
 use crate::write_behind::Pause;
 
@@ -79,6 +79,12 @@ fn record(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Res
     core.cache.ended(ops);
 }
 
+impl Decorator for Invalidating {
+    fn inner(&self) -> &dyn Service {
+        &*self.inner
+    }
+}
+
 impl Service for Invalidating {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.observe(call, |call| self.inner.call(cred, call))
@@ -86,10 +92,6 @@ impl Service for Invalidating {
 
     fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.observe(call, |call| self.inner.call_in(session, cred, call))
-    }
-
-    fn make_room(&self) -> Result<(), CallError> {
-        self.inner.make_room()
     }
 
     /// In this process only, where nothing is cached.
@@ -135,62 +137,6 @@ impl Service for Invalidating {
         token: &crate::CancelToken,
     ) -> Result<Answer, CallError> {
         self.inner.call_cancellable(cred, call, token)
-    }
-
-    fn session(&self) -> SessionId {
-        self.inner.session()
-    }
-
-    fn durable(&self) -> Position {
-        self.inner.durable()
-    }
-
-    fn commit(&self, upto: Position) -> Result<(), Refusal> {
-        self.inner.commit(upto)
-    }
-
-    fn closed(&self, ino: Ino) {
-        self.inner.closed(ino);
-    }
-
-    fn valid_until(&self) -> Duration {
-        self.inner.valid_until()
-    }
-
-    fn recalls(&self) -> &Recalls {
-        self.inner.recalls()
-    }
-
-    fn leave(&self, limit: std::time::Duration) {
-        self.inner.leave(limit);
-    }
-
-    fn set_interrupted(&self, interrupted: crate::Interrupted) {
-        self.inner.set_interrupted(interrupted);
-    }
-
-    fn is_away(&self) -> bool {
-        self.inner.is_away()
-    }
-
-    fn knock(&self) -> Result<(), String> {
-        self.inner.knock()
-    }
-
-    fn unsettled(&self) -> usize {
-        self.inner.unsettled()
-    }
-
-    fn is_embedded(&self) -> bool {
-        self.inner.is_embedded()
-    }
-
-    fn is_shared(&self) -> bool {
-        self.inner.is_shared()
-    }
-
-    fn abandon(&self) {
-        self.inner.abandon();
     }
 }
 

@@ -31,7 +31,7 @@ use chiton_wire::{Answer, Call, Channel, Failure, Foretold, Hello, PROTOCOL_VERS
 use crate::link;
 use crate::recall_pool::RecallPool;
 use crate::remote_call::RemoteCall;
-use crate::service::{CallError, Interrupted, Service, Underway, ready};
+use crate::service::{self, CallError, Connection, Interrupted, Service, Session as _, Underway, ready};
 use crate::session::Session;
 use crate::wire::{Dialer, Wire};
 use crate::write_behind::{Behind, sender};
@@ -379,17 +379,6 @@ impl Service for Connected {
         RemoteCall::begin(&self.shared, cred, call, Some(session))?.finish()
     }
 
-    fn make_room(&self) -> Result<(), CallError> {
-        let too_much = {
-            let session = &self.shared.state.lock().session;
-            (session.kept_bytes() > self.shared.options.kept_bytes_max).then(|| session.answered_upto())
-        };
-        if let Some(upto) = too_much {
-            self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish()?;
-        }
-        Ok(())
-    }
-
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         match self.remote_call(cred, call) {
             Ok(asked) => Box::new(asked.started()),
@@ -404,6 +393,27 @@ impl Service for Connected {
             .and_then(|asked| asked.finish_unless(token));
         token.over();
         answer
+    }
+
+    fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+        self.shared.options.writes_behind && self.shared.enqueue(cred, op, told, dir)
+    }
+
+    fn flush_pending(&self, dir: Option<Ino>) {
+        self.shared.flush_pending(dir);
+    }
+}
+
+impl service::Session for Connected {
+    fn make_room(&self) -> Result<(), CallError> {
+        let too_much = {
+            let session = &self.shared.state.lock().session;
+            (session.kept_bytes() > self.shared.options.kept_bytes_max).then(|| session.answered_upto())
+        };
+        if let Some(upto) = too_much {
+            self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish()?;
+        }
+        Ok(())
     }
 
     fn session(&self) -> SessionId {
@@ -426,14 +436,6 @@ impl Service for Connected {
         }
     }
 
-    fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
-        self.shared.options.writes_behind && self.shared.enqueue(cred, op, told, dir)
-    }
-
-    fn flush_pending(&self, dir: Option<Ino>) {
-        self.shared.flush_pending(dir);
-    }
-
     fn closed(&self, ino: Ino) {
         // The link thread looks for them each second.
         self.shared.state.lock().session.closed(ino);
@@ -447,7 +449,9 @@ impl Service for Connected {
     fn recalls(&self) -> &Recalls {
         self.shared.inbox.recalls()
     }
+}
 
+impl Connection for Connected {
     fn leave(&self, limit: Duration) {
         let mut state = self.shared.state.lock();
         if state.leaving.is_some() || state.stopping {

@@ -24,13 +24,14 @@ use std::time::Duration;
 use chiton_model::Op;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
-use chiton_types::{Attr, Cred, Ino, Mode, Name, Position, Refusal, SessionId};
+use chiton_types::{Attr, Cred, Ino, Mode, Name, Refusal, SessionId};
 use chiton_wire::{Answer, Blocked, Call, Foretold, Query, RealmAnswer, RealmCall};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+use crate::decorator::Decorator;
 use crate::recalls::{Mark, Recalls};
-use crate::service::{CallError, Interrupted, Service, Underway, ready};
+use crate::service::{CallError, Service, Underway, ready};
 
 /// Inodes and names noted; when there are more all are found out anew.
 const NOTED_MAX: usize = 65_536;
@@ -105,10 +106,6 @@ impl ExclusionCache {
     pub(crate) fn new(inner: Arc<dyn Service>, world: SharedWorld) -> ExclusionCache {
         let is_any = AtomicBool::new(false);
         ExclusionCache(Arc::new(Knowing { inner, world, is_any, known: Mutex::default() }))
-    }
-
-    fn inner(&self) -> &dyn Service {
-        &*self.0.inner
     }
 
     fn ask(
@@ -188,6 +185,12 @@ impl Known {
     }
 }
 
+impl Decorator for ExclusionCache {
+    fn inner(&self) -> &dyn Service {
+        &*self.0.inner
+    }
+}
+
 impl Service for ExclusionCache {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.ask(call, |call| self.inner().call(cred, call))
@@ -215,10 +218,6 @@ impl Service for ExclusionCache {
         Box::new(Learning { underway, touched, knowing: self.0.clone() })
     }
 
-    fn make_room(&self) -> Result<(), CallError> {
-        self.inner().make_room()
-    }
-
     fn create_lazily(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
         self.inner().create_lazily(cred, parent, names, mode)
     }
@@ -233,62 +232,6 @@ impl Service for ExclusionCache {
 
     fn flush_pending(&self, dir: Option<Ino>) {
         self.inner().flush_pending(dir);
-    }
-
-    fn session(&self) -> SessionId {
-        self.inner().session()
-    }
-
-    fn durable(&self) -> Position {
-        self.inner().durable()
-    }
-
-    fn commit(&self, upto: Position) -> Result<(), Refusal> {
-        self.inner().commit(upto)
-    }
-
-    fn closed(&self, ino: Ino) {
-        self.inner().closed(ino);
-    }
-
-    fn valid_until(&self) -> Duration {
-        self.inner().valid_until()
-    }
-
-    fn recalls(&self) -> &Recalls {
-        self.inner().recalls()
-    }
-
-    fn leave(&self, limit: Duration) {
-        self.inner().leave(limit);
-    }
-
-    fn set_interrupted(&self, interrupted: Interrupted) {
-        self.inner().set_interrupted(interrupted);
-    }
-
-    fn is_away(&self) -> bool {
-        self.inner().is_away()
-    }
-
-    fn knock(&self) -> Result<(), String> {
-        self.inner().knock()
-    }
-
-    fn unsettled(&self) -> usize {
-        self.inner().unsettled()
-    }
-
-    fn is_embedded(&self) -> bool {
-        self.inner().is_embedded()
-    }
-
-    fn is_shared(&self) -> bool {
-        self.inner().is_shared()
-    }
-
-    fn abandon(&self) {
-        self.inner().abandon();
     }
 }
 

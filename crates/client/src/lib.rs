@@ -44,6 +44,7 @@
 
 #![warn(missing_docs)]
 
+mod decorator;
 mod service;
 
 mod client;
@@ -100,5 +101,8 @@ pub use in_flight::InFlight;
 pub use options::ClientOptions;
 pub use recall_inbox::RecallInbox;
 pub use recalls::{Mark, Recalls};
-pub use service::{CallError, Caller, Groups, Interrupted, LookUp, Service, Standing, Underway, ask, ready};
+pub use service::{
+    CallError, Caller, Connection, Groups, Interrupted, LookUp, Service, Session, Standing, Underway, ask,
+    ready,
+};
 pub use wire::{Dialer, RecallWire, Wire};

@@ -1,5 +1,8 @@
-//! The seam between what the client knows and whoever answers: a server in this process, or one at the other
-//! end of a socket.
+//! The seam between the client and what answers it: a server at the other end of a socket, or one in this process.
+//!
+//! Three traits, of which the first includes the others: [`Service`] answers calls, [`Session`] is what its leases and its
+//! durable positions belong to, [`Connection`] the way to the server. What stands around a service and changes only how calls
+//! are answered is a `Decorator`.
 //!
 //! ```text
 //!   Client ──┬── names, attributes ──▶ Service ──▶ embedded server
@@ -77,8 +80,8 @@ impl From<Failure> for CallError {
 /// Whether the caller of the current thread has been interrupted.
 pub type Interrupted = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Whoever answers calls.
-pub trait Service: Send + Sync {
+/// What answers calls: a server at the other end of a connection, or one in this process.
+pub trait Service: Session + Connection {
     /// Asks and waits for the answer. Of a batch the answer is [`Answer::Batch`], with a result each.
     ///
     /// # Errors
@@ -95,14 +98,20 @@ pub trait Service: Send + Sync {
         self.call(cred, call)
     }
 
-    /// Waits until there is memory for more operations that are not durable yet; for callers of [`Service::start`] that
-    /// ask for many.
+    /// As [`Service::call`], for a call that may wait long ([`Call::SetLock`]): `token` ends the wait, with
+    /// [`Refusal::Interrupted`].
     ///
     /// # Errors
     /// As [`Service::call`].
-    fn make_room(&self) -> Result<(), CallError> {
-        Ok(())
+    fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError> {
+        // A service whose locks are never waited for has nothing to end.
+        let answer = self.call(cred, call);
+        token.over();
+        answer
     }
+
+    /// Asks without waiting: many calls of one thread may be under way, in order.
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway>;
 
     /// Makes empty files, in the order of their names, where that is possible without a request: attributes of those made. For
     /// the rest the caller sends requests.
@@ -124,24 +133,24 @@ pub trait Service: Send + Sync {
 
     /// Returns when the server has answered all pending operations on names in a directory, or on an inode (`None`: all).
     fn flush_pending(&self, _dir: Option<Ino>) {}
+}
 
-    /// Asks without waiting: many calls of one thread may be under way, in order.
-    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway>;
-
-    /// As [`Service::call`], for a call that may wait long ([`Call::SetLock`]): `token` ends the wait, with
-    /// [`Refusal::Interrupted`].
-    ///
-    /// # Errors
-    /// As [`Service::call`].
-    fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError> {
-        // A service whose locks are never waited for has nothing to end.
-        let answer = self.call(cred, call);
-        token.over();
-        answer
-    }
-
+/// The session in which calls are made: its leases, and what of it is durable.
+pub trait Session: Send + Sync {
     /// The session. Blocks that are written bear it as their writer. It changes when a session expired.
     fn session(&self) -> SessionId;
+
+    /// Until when (in the world's monotonic time) what is cached under leases may be believed.
+    fn valid_until(&self) -> Duration;
+
+    /// The recalls so far. Whoever caches under a lease takes `recalls().now()` before the call that grants it,
+    /// and keeps nothing if `recalled_since` says yes afterwards.
+    fn recalls(&self) -> &Recalls;
+
+    /// False if nobody else uses the file system now, as far as is known.
+    fn is_shared(&self) -> bool {
+        true
+    }
 
     /// Everything up to here is known to be durable.
     fn durable(&self) -> Position;
@@ -152,24 +161,23 @@ pub trait Service: Send + Sync {
     /// [`Refusal::Io`], once, if answered operations of this session were lost.
     fn commit(&self, upto: Position) -> Result<(), Refusal>;
 
+    /// Waits until there is memory for more operations that are not durable yet; for callers of [`Service::start`] that
+    /// ask for many.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    fn make_room(&self) -> Result<(), CallError> {
+        Ok(())
+    }
+
     /// An open of `ino` ended. The next request reports it to the server, after at most a second.
     fn closed(&self, ino: Ino);
+}
 
-    /// Until when (in the world's monotonic time) what is cached under leases may be believed.
-    fn valid_until(&self) -> Duration;
-
-    /// The recalls so far. Whoever caches under a lease takes `recalls().now()` before the call that grants it,
-    /// and keeps nothing if `recalled_since` says yes afterwards.
-    fn recalls(&self) -> &Recalls;
-
-    /// From now on a server that says nothing for `limit` is given up for good: calls that wait, and all later ones,
-    /// are answered [`Refusal::NotConnected`]. For the end of a mount. A server in this
-    /// process waits for a store that is away no longer than that.
-    fn leave(&self, _limit: Duration) {}
-
-    /// Calls that wait for a server that is away ask this, about ten times a second, on their own thread; `true` ends
-    /// the wait with [`Refusal::Interrupted`].
-    fn set_interrupted(&self, _interrupted: Interrupted) {}
+/// The way to the server: whether it is there, and how it ends.
+pub trait Connection: Send + Sync {
+    /// True if the server is in this process: asking it costs less than a cache.
+    fn is_embedded(&self) -> bool;
 
     /// Whether there is no connection to the server now.
     fn is_away(&self) -> bool {
@@ -189,13 +197,14 @@ pub trait Service: Send + Sync {
         0
     }
 
-    /// True if the server is in this process: asking it costs less than a cache.
-    fn is_embedded(&self) -> bool;
+    /// Calls that wait for a server that is away ask this, about ten times a second, on their own thread; `true` ends
+    /// the wait with [`Refusal::Interrupted`].
+    fn set_interrupted(&self, _interrupted: Interrupted) {}
 
-    /// False if nobody else uses the file system now, as far as is known.
-    fn is_shared(&self) -> bool {
-        true
-    }
+    /// From now on a server that says nothing for `limit` is given up for good: calls that wait, and all later ones,
+    /// are answered [`Refusal::NotConnected`]. For the end of a mount. A server in this
+    /// process waits for a store that is away no longer than that.
+    fn leave(&self, _limit: Duration) {}
 
     /// Ends as a crash would: nothing more is sent, and callers that wait get [`Refusal::NotConnected`].
     fn abandon(&self) {}

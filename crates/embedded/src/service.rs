@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use chiton_client::{CallError, CancelToken, ConnectError, RecallInbox, Recalls, Service, Underway, ready};
+use chiton_client::{
+    CallError, CancelToken, ConnectError, Connection, RecallInbox, Recalls, Service, Session, Underway, ready,
+};
 use chiton_server::{EmbeddedSession, Server};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Recall, Request};
@@ -58,10 +60,6 @@ impl Embedded {
 }
 
 impl Service for Embedded {
-    fn leave(&self, limit: Duration) {
-        self.session.leave(limit);
-    }
-
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.ask(self.new_id(), cred, call)
     }
@@ -81,7 +79,9 @@ impl Service for Embedded {
         token.over();
         answer
     }
+}
 
+impl Session for Embedded {
     fn session(&self) -> SessionId {
         self.session.session()
     }
@@ -111,11 +111,17 @@ impl Service for Embedded {
         self.inbox.recalls()
     }
 
-    fn is_embedded(&self) -> bool {
-        true
-    }
-
     fn is_shared(&self) -> bool {
         self.session.is_shared()
+    }
+}
+
+impl Connection for Embedded {
+    fn leave(&self, limit: Duration) {
+        self.session.leave(limit);
+    }
+
+    fn is_embedded(&self) -> bool {
+        true
     }
 }

@@ -15,7 +15,7 @@ use super::near::Near;
 use crate::cache::Cache;
 use crate::complete_dirs::Part;
 use crate::data::{BlockIo, DirectBlocks};
-use crate::{CallError, Client, ClientOptions, Lookup, Recalls, Service, Underway};
+use crate::{CallError, Client, ClientOptions, Connection, Lookup, Recalls, Service, Session, Underway};
 
 const DIR: Ino = Ino(1);
 
@@ -289,6 +289,9 @@ impl Service for Counting {
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.inner.start(cred, call)
     }
+}
+
+impl Session for Counting {
     fn session(&self) -> SessionId {
         self.inner.session()
     }
@@ -307,6 +310,9 @@ impl Service for Counting {
     fn recalls(&self) -> &Recalls {
         self.inner.recalls()
     }
+}
+
+impl Connection for Counting {
     fn is_embedded(&self) -> bool {
         false
     }

@@ -8,7 +8,9 @@ use chiton_types::{Cred, Ino, Position, Refusal, SessionId};
 use chiton_wire::{Answer, Call};
 
 use crate::data::DirectBlocks;
-use crate::{CallError, Client, ClientOptions, RecallInbox, Recalls, Service, Underway, ready};
+use crate::{
+    CallError, Client, ClientOptions, Connection, RecallInbox, Recalls, Service, Session, Underway, ready,
+};
 
 /// See the module.
 pub(crate) struct Near {
@@ -40,6 +42,9 @@ impl Service for Near {
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         ready(self.call(cred, call))
     }
+}
+
+impl Session for Near {
     fn session(&self) -> SessionId {
         self.session.session()
     }
@@ -59,10 +64,13 @@ impl Service for Near {
     fn recalls(&self) -> &Recalls {
         self.inbox.recalls()
     }
-    fn is_embedded(&self) -> bool {
-        true
-    }
     fn is_shared(&self) -> bool {
         self.session.is_shared()
+    }
+}
+
+impl Connection for Near {
+    fn is_embedded(&self) -> bool {
+        true
     }
 }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::fake_server::{FakeServer, Fate};
 use crate::connected::{Connected, ConnectedOptions};
 use crate::handler::Handler;
-use crate::service::{CallError, Service};
+use crate::service::{CallError, Service, Session};
 
 fn connect(server: &FakeServer) -> Connected {
     let options = ConnectedOptions {

@@ -22,7 +22,9 @@ use proptest::prelude::*;
 
 use crate::handler::Handler;
 use crate::service::{Groups, LookUp, Standing, ready};
-use crate::{CallError, Caller, Client, ClientOptions, RecallInbox, Recalls, Service, Underway};
+use crate::{
+    CallError, Caller, Client, ClientOptions, Connection, RecallInbox, Recalls, Service, Session, Underway,
+};
 
 /// First of the numbers that are granted.
 const GRANTED: u64 = 1 << 40;
@@ -148,7 +150,6 @@ impl Service for Reference {
             call => panic!("not asked here: {call:?}"),
         }
     }
-
     fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, _dir: Ino) -> bool {
         let mut tree = self.tree.lock();
         if tree.takes_none {
@@ -164,10 +165,12 @@ impl Service for Reference {
         tree.acknowledged += 1;
         true
     }
-
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         ready(self.call(cred, call))
     }
+}
+
+impl Session for Reference {
     fn session(&self) -> SessionId {
         SessionId(1)
     }
@@ -184,6 +187,9 @@ impl Service for Reference {
     fn recalls(&self) -> &Recalls {
         &self.recalls
     }
+}
+
+impl Connection for Reference {
     fn is_embedded(&self) -> bool {
         false
     }

@@ -18,7 +18,10 @@ use super::near::Near;
 use crate::data::{BlockIo, DirectBlocks};
 use crate::handler::Handler;
 use crate::service::Groups;
-use crate::{CallError, Caller, Client, ClientOptions, Lookup, OpenFlags, Recalls, Service, Underway};
+use crate::{
+    CallError, Caller, Client, ClientOptions, Connection, Lookup, OpenFlags, Recalls, Service, Session,
+    Underway,
+};
 
 /// First of the numbers that are granted.
 const FIRST: u64 = 1 << 40;
@@ -59,6 +62,9 @@ impl Service for Silent {
         let me = self.me.upgrade().expect("alive");
         Box::new(Slow(me, self.inner.start(cred, call)))
     }
+}
+
+impl Session for Silent {
     fn session(&self) -> SessionId {
         self.inner.session()
     }
@@ -75,6 +81,9 @@ impl Service for Silent {
     fn recalls(&self) -> &Recalls {
         self.inner.recalls()
     }
+}
+
+impl Connection for Silent {
     fn is_embedded(&self) -> bool {
         false
     }

@@ -483,7 +483,9 @@ impl Service for Session {
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         Box::new(Ready(Some(self.call(cred, call))))
     }
+}
 
+impl crate::Session for Session {
     fn session(&self) -> SessionId {
         SessionId(self.id)
     }
@@ -506,7 +508,9 @@ impl Service for Session {
     fn recalls(&self) -> &Recalls {
         &self.recalls
     }
+}
 
+impl crate::Connection for Session {
     fn is_embedded(&self) -> bool {
         false
     }

@@ -1,0 +1,77 @@
+//! Services around a service: they answer calls in their own way, in the session and over the connection of the inner one.
+
+use std::time::Duration;
+
+use chiton_types::{Ino, Position, Refusal, SessionId};
+
+use crate::Recalls;
+use crate::service::{CallError, Connection, Interrupted, Service, Session};
+
+/// See the module.
+pub(crate) trait Decorator: Send + Sync {
+    fn inner(&self) -> &dyn Service;
+}
+
+impl<D: Decorator> Session for D {
+    fn session(&self) -> SessionId {
+        self.inner().session()
+    }
+
+    fn valid_until(&self) -> Duration {
+        self.inner().valid_until()
+    }
+
+    fn recalls(&self) -> &Recalls {
+        self.inner().recalls()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner().is_shared()
+    }
+
+    fn durable(&self) -> Position {
+        self.inner().durable()
+    }
+
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        self.inner().commit(upto)
+    }
+
+    fn make_room(&self) -> Result<(), CallError> {
+        self.inner().make_room()
+    }
+
+    fn closed(&self, ino: Ino) {
+        self.inner().closed(ino);
+    }
+}
+
+impl<D: Decorator> Connection for D {
+    fn is_embedded(&self) -> bool {
+        self.inner().is_embedded()
+    }
+
+    fn is_away(&self) -> bool {
+        self.inner().is_away()
+    }
+
+    fn knock(&self) -> Result<(), String> {
+        self.inner().knock()
+    }
+
+    fn unsettled(&self) -> usize {
+        self.inner().unsettled()
+    }
+
+    fn set_interrupted(&self, interrupted: Interrupted) {
+        self.inner().set_interrupted(interrupted);
+    }
+
+    fn leave(&self, limit: Duration) {
+        self.inner().leave(limit);
+    }
+
+    fn abandon(&self) {
+        self.inner().abandon();
+    }
+}
