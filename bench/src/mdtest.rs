@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_creates_writes_all_bytes() {
+    fn create_writes_all_bytes() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("file");
         let path = path.to_str().expect("text");

@@ -84,7 +84,7 @@ fn dropping_a_busy_mount_detaches_it() {
 }
 
 #[test]
-fn mdtest_counts_what_it_did() {
+fn mdtest_counts_its_operations() {
     let scratch = scratch();
     let mount = TrivialMount::spawn(scratch.path()).expect("a mount");
     for (processes, unique_dirs) in [(1, true), (3, true), (3, false)] {
@@ -143,7 +143,7 @@ fn group_commit_makes_every_record_durable() {
 }
 
 #[test]
-fn seqio_reads_what_it_wrote() {
+fn seqio_reads_its_writes() {
     let scratch = scratch();
     let options = SeqioOptions { dir: scratch.path().into(), file_bytes: 4 << 20, call_bytes: 1 << 20 };
     let rate = seqio::measure(&options).expect("a run");

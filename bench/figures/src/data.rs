@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "rpcs at 3 measured inf")]
-    fn what_is_no_number_is_no_value() {
+    fn invalid_numbers_are_refused() {
         Table::default().add("rpcs", 3, 0, 1.0 / 0.0, "creates/s");
     }
 }

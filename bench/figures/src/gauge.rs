@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_writes_is_understood() {
+    fn system_formats_are_parsed() {
         let stat = "42 (a) b (c)) S 1 42 42 0 -1 4194560 100 0 0 0 700 23 0 0 20 0 9 0 12345 1000 200";
         assert_eq!(ticks(stat), Some(723));
         assert_eq!(written("rchar: 5\nwrite_bytes: 8192\ncancelled_write_bytes: 0\n"), Some(8192));

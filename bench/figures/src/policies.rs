@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_is_a_policy_that_is_carried_out_and_says_what_it_is() {
+    fn each_preset_is_a_supported_policy_with_a_description() {
         for (name, text) in FILES {
             resolved(text);
             assert!(text.starts_with("# ") && text.contains("\n# Figure "), "{name}: {text}");

@@ -149,7 +149,7 @@ fn imports_that_would_do_harm_are_refused() {
 }
 
 #[test]
-fn what_a_damaged_journal_lacks_is_said_and_only_then_passed_over() {
+fn lost_events_of_a_damaged_journal_are_reported_before_they_are_skipped() {
     let place = journal(Shape::Grows, 1 << 20, &[1, 2, 3, 1, 4, 1]);
     let mut bytes = place.read(1, u64::MAX).expect("read");
     // In the payload of the second frame.
@@ -192,7 +192,7 @@ fn what_a_damaged_journal_lacks_is_said_and_only_then_passed_over() {
 }
 
 #[test]
-fn filters_mean_what_they_say() {
+fn filters_select_matching_events() {
     let place = journal(Shape::Grows, 300, &[1, 2, 3, 1, 4, 1]);
     let count = |filter: Filter| shown(&*place, &filter).lines().count();
     assert_eq!(count(Filter::default()), 12);

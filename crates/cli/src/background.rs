@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_told_from_the_announcement() {
+    fn progress_lines_differ_from_the_announcement() {
         let said = Progress { bytes_done: 3, bytes_total: 5 };
         assert_eq!(progress(&replaying(said)), Some(said));
         assert_eq!(progress(&json!({ "pid": 1 })), None);

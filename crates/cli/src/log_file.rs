@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_planted_in_the_place_of_a_log_is_not_written_to() {
+    fn a_planted_log_file_is_not_written_to() {
         let dir = tempfile::tempdir().expect("a directory");
         let precious = dir.path().join("precious");
         std::fs::write(&precious, "as it was").expect("written");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_in_a_directory_that_nobody_else_may_enter() {
+    fn logs_are_in_a_private_directory() {
         let state = tempfile::tempdir().expect("a directory");
         let log = path(Some(&state.path().join("chiton")), Path::new("/mnt/a b")).expect("a place");
         assert_eq!(log, state.path().join("chiton/logs/mnt-a b.log"));

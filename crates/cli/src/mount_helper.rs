@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_options_are_refused() {
         let check = |given: &str, why: &str| {
             let said = mount(&words(given)).expect_err(given);
             assert!(said.contains(why), "{given}: {said}");
@@ -321,7 +321,7 @@ mod tests {
 
     /// Every option that is offered here is one of `chiton mount`.
     #[test]
-    fn each_option_is_one_that_chiton_mount_has() {
+    fn each_helper_option_exists_in_chiton_mount() {
         let values = [
             ("server", "tcp:host:1"),
             ("data", "/srv/c"),

@@ -64,7 +64,7 @@ fn told(out: &Output, code: i32, words: &str) {
 }
 
 #[test]
-fn what_cannot_be_used_is_found_at_once() {
+fn unusable_services_are_found_immediately() {
     let moto = Moto::shared();
     let site = Site::new(moto);
     let bucket = format!("s3://{}/fs", moto.bucket());
@@ -365,7 +365,7 @@ fn answers(status: &'static str, code: &'static str) -> String {
 }
 
 #[test]
-fn wrong_credentials_are_told_at_once() {
+fn wrong_credentials_are_reported_immediately() {
     let moto = Moto::shared();
     let site = Site::new(moto);
     for (status, code) in [

@@ -93,7 +93,7 @@ fn two_commands_to_a_mount_and_it_is_there_again_after_a_umount() {
 }
 
 #[test]
-fn a_killed_mount_comes_back_with_what_was_synced() {
+fn a_killed_mount_keeps_synced_data() {
     let mounted = Mounted::start();
     done(&["umount", &mounted.mnt()]);
     let pid = mounted.mount()["pid"].as_i64().expect("a pid");
@@ -145,7 +145,7 @@ fn one_server_two_mounts() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_to_do_next() {
+fn refusals_name_the_next_command() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = |name: &str| text(&dir.path().join(name)).to_string();
     fs::create_dir(path("mnt")).expect("a folder");
@@ -289,7 +289,7 @@ fn mount_formats_on_request_and_only_where_there_is_no_file_system() {
 
 /// As in `chiton … | head`.
 #[test]
-fn nobody_who_reads_ends_a_command_quietly() {
+fn a_command_ends_quietly_when_its_reader_is_gone() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let ended = Command::new(env!("CARGO_BIN_EXE_chiton"))
@@ -316,7 +316,7 @@ fn completions_are_there_for_every_shell() {
 }
 
 #[test]
-fn fsck_says_what_it_found_by_its_exit_code() {
+fn fsck_exit_codes_show_the_findings() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data");
     done(&["format", text(&data)]);
@@ -410,7 +410,7 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
 
 /// S29: "The root directory of a new file system belongs to the user who formatted it."
 #[test]
-fn a_file_system_is_whose_who_formats_it() {
+fn a_file_system_belongs_to_the_user_who_formats_it() {
     use std::os::unix::process::CommandExt;
     let dir = tempfile::tempdir().expect("a folder");
     let data = dir.path().join("data");

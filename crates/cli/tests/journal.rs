@@ -151,7 +151,7 @@ fn a_journal_in_use_is_read_and_one_that_crashed_is_taken_out_and_put_back() {
 }
 
 #[test]
-fn what_is_not_a_journal_is_said() {
+fn a_file_that_is_no_journal_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
     let empty = text(dir.path());
     refused(&["journal", "inspect", &empty], 4, "holds no file system");

@@ -135,7 +135,7 @@ mod tests {
 
     /// 10 is a directory, 11 and 12 are files that both removed; 90 and above were made and removed.
     #[test]
-    fn what_leaves_no_trace_is_agreed_on() {
+    fn changes_without_a_trace_are_passed_over() {
         let over = || Over::Replaced { ino: Ino(7), orphan: false };
         for (events, agreed, contested) in [
             (vec![], &[][..], &[][..]),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_leaves_a_mark_between_what_was_acknowledged_and_the_end_of_the_journal() {
+    fn a_power_cut_leaves_the_mark_between_acknowledged_and_written() {
         const COMMITS: u64 = 5;
         for cut_at in 0..=COMMITS as u32 {
             for kept in [0, 7, 16, 31, SLOT_BYTES] {

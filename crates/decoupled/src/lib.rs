@@ -16,11 +16,41 @@
 //! ([`chiton_server::TakenSubtree`]). Its journal is the client's journal: in memory, on the local disk or in the
 //! object store, depending on the policy's durability. A merge reads the journal back in merge batches.
 //!
+//! # Getting started
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use chiton_client::{Client, ClientOptions};
+//! use chiton_decoupled::{Realms, RealmsOptions, Subtree, default_state_dir};
+//!
+//! let fs = Arc::new(Client::connect(&"unix:/srv/chiton/socket".parse()?, ClientOptions::default())?);
+//! let state_dir = default_state_dir().ok_or("no state directory")?;
+//! let options = RealmsOptions { state_dir, client: ClientOptions::default(), accept_truncated: false };
+//! let realms = Realms::new(fs.clone(), options);
+//!
+//! let policy = b"consistency: weak\ndurability: local\n";
+//! let job = Subtree::begin(&realms, "/results", Some(policy))?;
+//! job.client().create_file("/part-0", b"result")?; // without a message to the server
+//! job.sync_mode(true)?; // merged: all clients see /results/part-0
+//! job.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants:
 //! - A merge sends only events that are durable at the policy's level. So the server never has changes that this
 //!   client would lack after a crash.
 //! - The journal is trimmed only up to the position that the server has merged and made durable.
 //! - The same piece of the journal is sent as the same events each time, by whomever.
+//!
+//! # Layout
+//!
+//! - [`Subtree`]: the two modes, for programs. [`Realms`]: all decouplings of a client. [`Realm`]: one of them.
+//! - [`Branch`]: branches. [`Composition`]: views of unmerged journals.
+//! - `merge`, `batches`, `merge_lock`, `auto_merge`: merging. `diff`, `conflict_check`, `text_merge`, `resolve`:
+//!   comparing with other clients' changes before it.
+//! - `state_dir`, `durable_mark`, `remote`: a decoupling on this machine, and in the object store.
+//! - `calls`, `base`: the server, as this crate calls it.
 
 #![warn(missing_docs)]
 

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_line_cannot_hold_is_escaped_as_shells_do() {
+    fn control_characters_are_escaped_as_in_shells() {
         for (path, expect) in [
             (&b"dir/a b"[..], "dir/a b"),
             ("für/ж".as_bytes(), "für/ж"),

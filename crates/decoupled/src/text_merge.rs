@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_side_changed_is_in_the_merged_text_and_what_both_did_is_not_merged() {
+    fn a_merged_text_has_the_lines_of_both_sides() {
         let file = |content: &str| version(content, 0o644, &[]);
         let base = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n".to_owned();
         let with = |from: &str, to: &str| file(&base.replace(from, to));

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_kernel_offers_is_taken() {
+    fn only_offered_capabilities_are_used() {
         let bytes = init(40, (1 << 30) | 1 | 1 << 6, 1 << 4);
         let mut config = KernelConfig::from_init(Fields::new(&bytes)).expect("a kernel to speak with");
         assert_eq!(config.capabilities().0, 1 << 36 | 1 << 30 | 1 << 6 | 1);

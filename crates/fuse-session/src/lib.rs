@@ -10,11 +10,22 @@
 //! It replaces a library because no library passes on all fields of the kernel's requests: see
 //! `docs/decisions/2026-11-25-fuse-session.md`.
 //!
+//! # Getting started
+//!
+//! Implement [`Filesystem`], attach `/dev/fuse` to a directory, and run a [`Session`]; `chiton-fuse` does this in
+//! `mount.rs`.
+//!
 //! Invariants:
 //! - Every request is answered exactly once: a reply that is dropped answers EIO.
 //! - A reply leaves through the descriptor that its request came from; the kernel looks for it nowhere else.
 //! - Nothing here knows a file system: numbers, names and bytes are passed on as they are.
 //! - All numbers are in the byte order of the machine, as the kernel has them.
+//!
+//! # Layout
+//!
+//! - [`Filesystem`]: the operations, in the order of `linux/fuse.h`. [`Session`]: the threads that serve them.
+//! - `dispatch`, `fields`: decoding requests. `reply`, `body`, `attr`: encoding replies. `abi`, `flags`: numbers.
+//! - `init`: FUSE_INIT. `device`: `/dev/fuse`. `worker_pool`: threads on demand. `notifier`: notifications.
 
 mod filesystem;
 mod session;

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_and_capabilities_of_this_thread_are_found_and_those_of_nobody_are_none() {
+    fn groups_and_capabilities_are_those_of_the_thread() {
         let mut expect: Vec<u32> =
             rustix::process::getgroups().expect("own groups").iter().map(|g| g.as_raw()).collect();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

@@ -11,10 +11,32 @@
 //! `docs/semantics.md` states what a mounted file system promises, and where it differs from POSIX; the tests quote
 //! it by number.
 //!
+//! # Getting started
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use chiton_client::{Client, ClientOptions};
+//! use chiton_fuse::{Mount, MountOptions};
+//!
+//! let client = Client::connect(&"unix:/srv/chiton/socket".parse()?, ClientOptions::default())?;
+//! let mount = Mount::start(Arc::new(client), Path::new("/mnt/chiton"), MountOptions::default())?;
+//! mount.wait()?; // until it is unmounted
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants:
 //! - Nothing else of the workspace, but `chiton-fuse-session`, knows FUSE.
 //! - An errno comes from one table only: [`chiton_types::Refusal::errno`].
 //! - A handler never waits for the kernel, and never for a lock of a file.
+//!
+//! # Layout
+//!
+//! - [`Mount`]: from start to end. `attach`: mount(2) and fusermount3. `end_notice`, `unmount_watch`: the end.
+//! - `shell`: one handler for each FUSE request. `caller`: the credentials of its caller. `panic_guard`: its panics.
+//! - `router`: which client serves an inode. `control`: requests about decoupled subtrees.
+//! - `kernel`, `invalidator`, `moves`: notifications to the kernel. `lock_waits`: waits for locks.
 
 #![allow(
     clippy::disallowed_methods,

@@ -26,8 +26,8 @@ fn main() {
     if arguments.iter().any(|argument| argument == "--list") {
         return;
     }
-    what_was_synced_survives_a_kill();
-    what_is_renamed_is_whole();
+    synced_data_survive_a_kill();
+    a_renamed_file_is_whole();
     println!("test result: ok. 2 passed");
 }
 
@@ -104,7 +104,7 @@ fn scratch() -> tempfile::TempDir {
 }
 
 /// S18: data of a returned fsync survive, and every operation that was acknowledged before it, on any file.
-fn what_was_synced_survives_a_kill() {
+fn synced_data_survive_a_kill() {
     let scratch = scratch();
     for round in 0..3u8 {
         let serving = Serving::start(scratch.path());
@@ -140,7 +140,7 @@ fn what_was_synced_survives_a_kill() {
 }
 
 /// S25: write, close, rename: the new name has the old content or the new, and is never empty.
-fn what_is_renamed_is_whole() {
+fn a_renamed_file_is_whole() {
     let scratch = scratch();
     let serving = Serving::start(scratch.path());
     std::fs::write(serving.dir.join("config"), [0; 5000]).expect("write");

@@ -17,7 +17,7 @@ fn nothing_that_a_stranger_wrote_does_harm() {
 }
 
 #[test]
-fn what_failed_once_does_not_fail_again() {
+fn a_fault_happens_once() {
     // Damage in a part of a segment that the next one makes void: replayed, but reported as damage.
     let seed = 1_000_289_505;
     let target = TARGETS.iter().find(|target| target.name == "journal").expect("a target");

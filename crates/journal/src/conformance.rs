@@ -8,7 +8,7 @@ use crate::place::{Place, PlaceError, Shape};
 /// If the place does not conform.
 pub fn suite(make: &dyn Fn() -> Box<dyn Place>) {
     lists_in_order(&*make());
-    reads_what_was_written(&*make());
+    reads_return_the_written_bytes(&*make());
     has_one_winner(&*make());
     removes(&*make());
     if make().shape() == Shape::Grows {
@@ -30,7 +30,7 @@ fn lists_in_order(place: &dyn Place) {
     assert_eq!(numbers(place), [(1, 1), (2, 2), (9, 1), (0x10, 0), (u64::MAX, 7)]);
 }
 
-fn reads_what_was_written(place: &dyn Place) {
+fn reads_return_the_written_bytes(place: &dyn Place) {
     let bytes: Vec<u8> = (0..100_000u32).map(|n| (n % 251) as u8).collect();
     place.create(1, &bytes).expect("create");
     assert!(place.read(1, u64::MAX).expect("read all") == bytes);

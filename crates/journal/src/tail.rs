@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_for_good_stays_when_something_before_it_is_confirmed() {
+    fn a_permanent_failure_stays_when_earlier_frames_are_confirmed() {
         let tail = Tail::new(Options::default(), Position(0));
         let first = tail.append(1, |pending| pending.extend([1; 8])).expect("appended");
         let second = tail.append(1, |pending| pending.extend([2; 8])).expect("appended");

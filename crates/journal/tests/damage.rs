@@ -29,7 +29,7 @@ fn copy(place: &MemoryPlace) -> MemoryPlace {
 /// A process that died without the machine left frames that are not synced. The next opening makes them durable, or
 /// the next crash of the machine would leave a gap.
 #[test]
-fn what_an_opening_goes_on_after_is_durable() {
+fn the_end_that_an_opening_continues_is_durable() {
     let (place, last) = small(1 << 20, Shape::Grows);
     let end = place.read(last, u64::MAX).expect("read").len() as u64;
     place.append(last, end, &frame(9).0).expect("append");

@@ -189,7 +189,7 @@ fn a_cut_ends_the_journal_at_a_frame_and_nowhere_else() {
 }
 
 #[test]
-fn a_trim_keeps_what_is_at_or_after_its_position() {
+fn a_trim_keeps_its_position_and_later_ones() {
     let place = journal(Shape::Grows);
     let all = payloads(&*place, Position(0));
     let (middle, _) = all[12];

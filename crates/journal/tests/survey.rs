@@ -155,7 +155,7 @@ fn one_bad_frame_costs_one_frame() {
 }
 
 #[test]
-fn a_lost_header_and_a_lost_segment_are_told_apart() {
+fn a_lost_header_differs_from_a_lost_segment() {
     let (place, starts) = journal(Shape::Grows, 150, 40, 3);
     let live: Vec<u64> = look(&*place)
         .1

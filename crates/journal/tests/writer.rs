@@ -52,7 +52,7 @@ fn eight_threads_share_commits() {
 }
 
 #[test]
-fn nobody_waiting_commits_by_bytes_by_request_by_time_and_at_close() {
+fn commits_without_waiters_follow_bytes_requests_time_and_close() {
     let until_durable = |journal: &Journal, position| {
         while journal.durable() < position {
             thread::yield_now();
@@ -115,7 +115,7 @@ fn other_errors_stay() {
 }
 
 #[test]
-fn closing_without_space_says_so() {
+fn closing_without_space_fails() {
     for shape in [Shape::Grows, Shape::Whole] {
         let (place, journal) = create(shape, options(200));
         place.set_trouble(Some(PlaceError::NoSpace("disk full".to_owned())));
@@ -125,7 +125,7 @@ fn closing_without_space_says_so() {
 }
 
 #[test]
-fn hooks_are_asked_before_and_told_after() {
+fn hooks_run_before_and_after_a_commit() {
     for shape in [Shape::Grows, Shape::Whole] {
         let (place, journal) = create(shape, options(1 << 20));
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -156,7 +156,7 @@ fn a_panicking_hook_fails_the_journal() {
 }
 
 #[test]
-fn trim_removes_what_lies_wholly_below() {
+fn trim_removes_segments_wholly_below() {
     for shape in [Shape::Grows, Shape::Whole] {
         let (place, journal) = create(shape, options(100));
         let ends: Vec<Position> = (0..30).map(|n| commit(&journal, [n])).collect();
@@ -231,7 +231,7 @@ fn a_segment_of_which_nothing_is_durable_replaces_no_other() {
 }
 
 #[test]
-fn creating_and_opening_refuse_what_is_not_there_or_anothers() {
+fn creating_and_opening_refuse_absent_and_foreign_journals() {
     let (place, journal) = create(Shape::Grows, options(100));
     drop(journal);
     assert_eq!(Journal::create(place.clone(), identity(1), options(100)).err(), Some(JournalError::Present));
@@ -261,7 +261,7 @@ proptest! {
 
     /// Rounds of commits, appends and a crash that keeps any part of the unsynced bytes.
     #[test]
-    fn what_was_durable_survives_every_crash(
+    fn durable_frames_survive_every_crash(
         rounds in prop::collection::vec(
             (prop::collection::vec((1u64..6, any::<bool>()), 0..6), any::<prop::sample::Index>()), 1..6),
         segment_bytes in 100usize..1000,

@@ -5,10 +5,30 @@
 //!    cache miss ──▶ get, get_many, scan
 //! ```
 //!
+//! # Getting started
+//!
+//! ```
+//! use chiton_metastore::{Batch, MemoryMetastore, Metastore};
+//!
+//! let store = MemoryMetastore::new();
+//! let mut batch = Batch::new();
+//! batch.put("inode 7", "a file");
+//! batch.put("position", "41");
+//! store.commit(&batch)?; // all rows or none, durable on return
+//! assert_eq!(store.get(b"inode 7")?, Some(b"a file".to_vec()));
+//! # Ok::<(), chiton_metastore::StoreError>(())
+//! ```
+//!
 //! Invariants:
 //! - Back ends hide behind [`Metastore`] and pass [`conformance::suite`]; [`MemoryMetastore`] is the reference.
 //! - A reader sees all of a batch or nothing of it, during the commit and after a crash.
 //! - An acknowledged commit that is lost makes the store fail to open; it never silently goes back in time.
+//!
+//! # Layout
+//!
+//! - [`Metastore`]: the trait; [`Batch`]: the rows of a commit; [`StoreError`]: its errors.
+//! - [`FjallMetastore`]: a local directory. [`SlateMetastore`]: an object store. [`MemoryMetastore`]: tests.
+//! - [`conformance`]: the suite that a new back end must pass.
 
 mod batch;
 mod error;

@@ -98,7 +98,7 @@ fn client(moto: &Moto, bucket: &str) -> Arc<dyn ObjectStore> {
 }
 
 #[test]
-fn a_store_that_was_taken_over_says_so_and_changes_nothing() {
+fn a_fenced_store_reports_it_and_changes_nothing() {
     let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let put = |store: &dyn Metastore, value: &str| {
         let mut batch = Batch::new();

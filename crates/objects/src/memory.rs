@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crash_forgets_what_was_not_synced() {
+    fn a_crash_loses_unsynced_changes() {
         let m = MemoryObjects::new();
         m.put("a", b"1").unwrap();
         m.put("gone", b"1").unwrap();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_if_absent_that_may_have_beaten_itself_is_not_told_false() {
+    fn a_put_if_absent_that_may_have_met_itself_is_transient() {
         let (memory, retry, _) = retry();
         memory.fail_next(1, Fault::LostReply);
         assert!(retry.put_if_absent("a", b"x").unwrap_err().is_transient());

@@ -8,11 +8,31 @@
 //!                                                                   └▶ a Schedule: many threads in one, by a seed
 //! ```
 //!
+//! # Getting started
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use chiton_runtime::{SeededWorld, World};
+//!
+//! // Code that takes a `World` runs with the machine's clock, or with one that a test moves.
+//! let world = SeededWorld::new(7);
+//! let begun = world.monotonic();
+//! world.advance(Duration::from_secs(3));
+//! assert_eq!(world.monotonic() - begun, Duration::from_secs(3));
+//! ```
+//!
 //! Invariants:
 //! - The rest of the workspace calls no clock of the standard library and no random source (both banned in
 //!   `clippy.toml`).
 //! - [`World::monotonic`] never goes back.
 //! - Code that may run in a simulation takes locks, waits and starts threads through [`sync`] and [`thread`] only.
+//!
+//! # Layout
+//!
+//! - [`World`]: clock and random numbers: [`RealWorld`], [`SeededWorld`].
+//! - [`sync`], [`thread`]: locks and threads, which a [`schedule`] replaces in simulation.
+//! - [`log`]: standard error and the log.
 
 mod real;
 mod seeded;

@@ -114,7 +114,7 @@ mod tests {
     use crate::plan;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn reads_return_writes() {
         for text in ["", "0", "0,2/1-4,9/", "/0-1/7", "1-3//"] {
             let keep: Keep = text.parse().unwrap();
             assert_eq!(keep.to_string(), text);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_the_plan_and_what_is_left_keeps_its_time() {
+    fn kept_parts_of_a_plan_keep_their_times() {
         let plan = plan::draw(7, 60);
         let all = Keep::all(&plan);
         assert_eq!(all.of(&plan), Ok(plan.clone()));

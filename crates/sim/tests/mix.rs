@@ -4,7 +4,7 @@ use chiton_sim::mix::cells::{self, Broken, Cell, Switch};
 use chiton_sim::mix::{Arm, Case, Met, OfDisk, Victim, run};
 
 #[test]
-fn what_is_merged_is_what_both_sides_did_whoever_dies() {
+fn a_merge_has_the_changes_of_both_sides_whoever_dies() {
     let mut all = Met::default();
     // Of 403 a branch that died during its merge could not be read when it was resumed; in others the resumed
     // client did not see the merged state (10881, 17422, 21161), or could not read a file with two names (21636);
@@ -71,7 +71,7 @@ fn the_same_seed_gives_the_same_case_and_the_same_lines() {
 /// S54: of each pair of cells one death, now of one, now of another, after this or that write. All deaths there
 /// are: `cargo xtask mix --cells`.
 #[test]
-fn a_change_of_policy_keeps_what_was_promised_whoever_dies_in_it() {
+fn a_policy_change_keeps_promises_over_any_death() {
     let (mut struck, mut within, mut gone_on) = (0, 0, 0);
     for (n, (from, to)) in cells::pairs().enumerate() {
         let victim = [Victim::Server, Victim::Side(0), Victim::Both(0)][n % 3];

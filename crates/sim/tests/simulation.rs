@@ -83,7 +83,7 @@ fn leases_that_are_given_back_unasked_are_noticed() {
 }
 
 #[test]
-fn what_is_merged_instead_of_discarded_is_noticed() {
+fn a_merge_instead_of_a_discard_is_noticed() {
     is_noticed(Canary::DiscardMerges, 0, &["crash oracle"]);
 }
 
@@ -93,7 +93,7 @@ fn events_that_a_merge_loses_are_noticed() {
 }
 
 #[test]
-fn others_who_act_in_a_subtree_that_is_kept_from_them_are_noticed() {
+fn interference_in_a_blocked_subtree_is_noticed() {
     is_noticed(Canary::BlockIgnored, 0, &["subtrees"]);
 }
 
@@ -103,7 +103,7 @@ fn promises_that_are_not_kept_are_noticed() {
 }
 
 #[test]
-fn promises_that_are_told_too_late_are_noticed() {
+fn late_pending_operations_are_noticed() {
     is_noticed(Canary::PromiseLate, 0, &["leases", "linearizability", "exactly-once"]);
 }
 
@@ -151,7 +151,7 @@ fn callers_who_are_allowed_too_much_in_decoupled_subtrees_are_noticed() {
 
 /// The output of a failure repeats the shortest run that was found, not only the drawn one.
 #[test]
-fn a_shorter_run_is_told_by_what_is_kept_of_the_plan() {
+fn a_shorter_run_is_named_by_the_kept_parts() {
     let plan = plan::draw(0, 40);
     let canary = Some(Canary::BlockDropped);
     let seed = (0..200).find(|seed| !run(&plan::draw(*seed, 40), canary).violations.is_empty());
@@ -167,7 +167,7 @@ fn a_shorter_run_is_told_by_what_is_kept_of_the_plan() {
 /// S4 and S5 over a restart: the server waits for its former clients less long than it remembers them. A client
 /// that has not come back by then must have stopped trusting its cache.
 #[test]
-fn nobody_believes_what_a_restarted_server_lets_others_change() {
+fn no_client_trusts_a_cache_that_a_restarted_server_let_change() {
     let step = |ms, action| Step::by_root(Duration::from_millis(ms), action);
     let path = format!("{SHARED}/x0");
     let look = |ms| step(ms, Action::Stat { path: path.clone() });
@@ -187,7 +187,7 @@ fn nobody_believes_what_a_restarted_server_lets_others_change() {
 /// S1 and S4 for write-behind: a client that looks at the name, takes it or wants it, at whatever moment, sees the
 /// acknowledged operation.
 #[test]
-fn what_was_answered_before_the_server_knew_of_it_is_there_for_all() {
+fn pending_operations_are_visible_to_all() {
     let step = |ms, action| Step::by_root(Duration::from_millis(ms), action);
     let path = format!("{SHARED}/x0");
     let create = Action::Create { path: path.clone(), content: Vec::new() };
@@ -218,7 +218,7 @@ fn what_was_answered_before_the_server_knew_of_it_is_there_for_all() {
 
 /// S26 on a disk that is full when the resends of a restarted server are due: they wait for space.
 #[test]
-fn what_was_answered_is_not_lost_because_the_disk_is_full_after_a_restart() {
+fn a_full_disk_after_a_restart_loses_no_answers() {
     let step = |ms, action| Step::by_root(Duration::from_millis(ms), action);
     let make = |ms, name: &str| step(ms, Action::Mkdir { path: format!("{OWN}/{name}"), mode: 0o755 });
     let mut plan = plan::draw(1, 1);

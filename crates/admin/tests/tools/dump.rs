@@ -92,7 +92,7 @@ fn a_tree_with_some_of_everything_goes_out_and_in() {
 
 /// A load that is cut off anywhere reports the place, and resumes to the same tree.
 #[test]
-fn a_load_that_was_cut_off_is_gone_on_with() {
+fn an_interrupted_load_is_resumed() {
     let rig = Rig::new();
     rig.serve(|server| {
         populate(server);
@@ -114,7 +114,7 @@ fn a_load_that_was_cut_off_is_gone_on_with() {
 }
 
 #[test]
-fn what_is_wrong_in_a_dump_is_said_with_its_line_and_takes_nothing_along() {
+fn an_error_in_a_dump_names_its_line_and_keeps_earlier_lines() {
     let rig = Rig::new();
     rig.serve(|server| {
         let client = client(server);
@@ -152,7 +152,7 @@ fn what_is_wrong_in_a_dump_is_said_with_its_line_and_takes_nothing_along() {
 }
 
 #[test]
-fn a_dump_without_content_says_so_and_a_damaged_block_is_named() {
+fn a_dump_marks_missing_content_and_damaged_blocks() {
     let rig = Rig::new();
     rig.serve(|server| {
         let client = client(server);

@@ -63,7 +63,7 @@ fn counts() {
 }
 
 #[test]
-fn what_has_no_name_gets_one_in_lost_and_found() {
+fn an_unnamed_inode_gets_a_name_in_lost_and_found() {
     let rig = Rig::populated();
     let (file, dir) = (rig.find("/docs/inline"), rig.find("/docs/deep"));
     let rig = repaired("orphan", |rig| rig.delete(&rig.entry("/docs/inline")));

@@ -49,7 +49,7 @@ fn check(dir: &Path) -> Vec<Finding> {
 }
 
 #[test]
-fn what_only_the_journal_holds_is_checked_and_repair_keeps_it() {
+fn events_only_in_the_journal_are_checked_and_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     format(dir.path());
     let server = start(dir.path());
@@ -83,7 +83,7 @@ fn what_only_the_journal_holds_is_checked_and_repair_keeps_it() {
 }
 
 #[test]
-fn who_serves_keeps_others_out_and_a_damaged_journal_is_named_and_left() {
+fn a_server_excludes_others_and_a_damaged_journal_is_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     format(dir.path());
     let server = start(dir.path());

@@ -9,7 +9,7 @@ use chiton_namespace::{StoredRow, inode_row_key};
 use chiton_types::{Ino, Kind, ShardId};
 
 #[test]
-fn an_inode_whose_row_is_lost_is_made_anew_over_what_is_left_of_it() {
+fn a_lost_inode_is_recreated_from_its_remaining_rows() {
     // Its content exists, and only root may see it, since the owner is unknown.
     let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row_key(rig.find("/docs/big")), None));
     rig.edit("/docs/big", |i| {

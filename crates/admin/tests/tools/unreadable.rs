@@ -63,7 +63,7 @@ fn look(store: &dyn Metastore, rig: &Rig) -> (Summary, Vec<Finding>) {
 }
 
 #[test]
-fn the_check_goes_on_behind_what_cannot_be_read() {
+fn the_check_continues_behind_unreadable_rows() {
     let rig = Rig::new();
     rig.serve(|server| {
         let s = Hand::new(server);

@@ -141,7 +141,7 @@ fn a_command_in_a_branch_that_fails_leaves_nothing_or_the_branch() {
 
 /// S62: "It ends as the command ended, with 127 if there is no such command, and with 126 if it cannot be run."
 #[test]
-fn what_cannot_be_run_is_said_as_shells_say_it() {
+fn a_command_that_cannot_run_has_a_shells_exit_code() {
     let Some(runs) = Runs::new() else { return };
     let plain = runs.two.scratch.path("plain");
     fs::write(&plain, "no program").expect("a file");
@@ -160,7 +160,7 @@ fn what_cannot_be_run_is_said_as_shells_say_it() {
 
 /// S62: "A Ctrl-C goes to the command alone."
 #[test]
-fn a_signal_goes_to_the_command_and_what_it_did_is_dropped() {
+fn a_signal_reaches_the_command_and_drops_its_changes() {
     let Some(runs) = Runs::new() else { return };
     let was = look(&runs.tree);
     let script = "echo made > made; touch $0/begun; exec sleep 1000";
@@ -174,7 +174,7 @@ fn a_signal_goes_to_the_command_and_what_it_did_is_dropped() {
 
 /// Remaining processes of the command do not delay its end, and lose the branch.
 #[test]
-fn what_the_command_left_running_does_not_keep_it() {
+fn remaining_processes_do_not_delay_the_end() {
     let Some(runs) = Runs::new() else { return };
     let script = "echo made > made; cd dir; sleep 1000 >/dev/null 2>&1 </dev/null & echo $! > $0/pid";
     let out = runs.run(script, &[]);

@@ -178,7 +178,7 @@ fn a_branch_without_conflicts_becomes_the_tree() {
 
 /// S72: it survives the death of its mount.
 #[test]
-fn what_was_synced_in_a_branch_survives_a_killed_mount() {
+fn synced_data_of_a_branch_survive_a_killed_mount() {
     let Some(b) = Branched::new() else { return };
     b.create("one");
     let one = b.mount("one");

@@ -217,7 +217,7 @@ fn a_mount_with_its_server_is_killed_under_load() {
 
 /// S27: the server keeps files that a client had closed when the client dies.
 #[test]
-fn a_mount_is_killed_under_load_and_the_server_has_what_was_closed() {
+fn the_server_keeps_closed_files_of_a_killed_mount() {
     if !is_root() {
         return;
     }

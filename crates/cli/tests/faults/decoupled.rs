@@ -147,7 +147,7 @@ fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
 
 /// S58: "While the server is away, work in the decoupled subtree continues, also by absolute paths."
 #[test]
-fn a_decoupled_job_goes_on_while_the_server_is_away() {
+fn a_decoupled_job_continues_while_the_server_is_away() {
     if !is_root() {
         return;
     }
@@ -266,7 +266,7 @@ fn a_command_that_succeeds_is_merged_and_one_that_fails_leaves_nothing() {
 
 /// S63: "`local`: everything acknowledged before is in the journal on the disk of the mount's machine …"
 #[test]
-fn a_killed_mount_comes_back_with_what_was_synced_in_its_subtree() {
+fn a_killed_mount_keeps_synced_data_of_its_subtree() {
     let Some(mut two) = Two::new() else { return };
     let (near, far) = two.job("batchfs");
     let mut files = Vec::new();
@@ -301,7 +301,7 @@ fn a_killed_mount_comes_back_with_what_was_synced_in_its_subtree() {
 
 /// A journal that is missing or unreadable is reported: its changes are not silently treated as none.
 #[test]
-fn a_subtree_whose_journal_is_gone_is_not_gone_on_with() {
+fn a_subtree_without_its_journal_is_not_resumed() {
     let Some(mut two) = Two::new() else { return };
     let (near, _) = two.job("batchfs");
     fs::write(near.join("kept"), "kept").expect("a write");
@@ -331,7 +331,7 @@ fn a_subtree_whose_journal_is_gone_is_not_gone_on_with() {
 
 /// S63, without a mount.
 #[test]
-fn what_a_killed_mount_left_is_merged_by_a_command() {
+fn recover_merges_the_journal_of_a_killed_mount() {
     let Some(mut two) = Two::new() else { return };
     let (near, far) = two.job("batchfs");
     fs::write(near.join("kept"), "kept").expect("a write");
@@ -351,7 +351,7 @@ fn what_a_killed_mount_left_is_merged_by_a_command() {
 
 /// S63: "`global`: it is in the object store, and any machine may resume it …"
 #[test]
-fn what_is_in_the_object_store_is_merged_from_anywhere() {
+fn a_journal_in_the_object_store_is_merged_from_any_machine() {
     let Some(mut two) = Two::new() else { return };
     let policy = two.scratch.path("global.yml");
     fs::write(&policy, "consistency: weak\ndurability: global\ninterfere_policy: block\n").expect("a file");
@@ -377,7 +377,7 @@ fn what_is_in_the_object_store_is_merged_from_anywhere() {
 
 /// S64: "A mount that ends in order merges its weak subtrees and gives them back."
 #[test]
-fn the_end_of_a_mount_merges_what_is_weak_and_keeps_what_is_invisible() {
+fn the_end_of_a_mount_merges_weak_subtrees_and_keeps_invisible_ones() {
     let Some(mut two) = Two::new() else { return };
     let (near, far) = two.job("batchfs");
     let hidden = two.near.path("hidden");
@@ -401,7 +401,7 @@ fn the_end_of_a_mount_merges_what_is_weak_and_keeps_what_is_invisible() {
 
 /// S65: open files continue; S54: a policy that is set while the directory is in use.
 #[test]
-fn files_that_are_open_when_their_directory_is_decoupled_go_on() {
+fn open_files_continue_when_their_directory_is_decoupled() {
     let Some(two) = Two::new() else { return };
     let (near, far) = (two.near.path("job"), two.far.path("job"));
     fs::create_dir(&near).expect("a directory");
@@ -449,7 +449,7 @@ fn by_force_a_subtree_is_given_back_from_under_its_writers() {
 
 /// S66: an administrator ends the decoupling of a client that is gone for good.
 #[test]
-fn what_a_vanished_client_has_is_ended_by_force() {
+fn force_ends_the_decoupling_of_a_vanished_client() {
     let Some(mut two) = Two::new() else { return };
     let (near, far) = two.job("deltafs");
     fs::write(near.join("file"), "never merged").expect("a write");

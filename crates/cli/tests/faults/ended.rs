@@ -62,7 +62,7 @@ fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
 
 /// A slip, or a script without the option, cannot end another client's decoupling.
 #[test]
-fn ending_what_another_client_has_needs_a_yes() {
+fn ending_another_clients_decoupling_needs_yes() {
     let Some(two) = Two::new() else { return };
     let (near, far) = two.job("batchfs");
     let file = fs::File::create(near.join("a")).expect("made");
@@ -182,7 +182,7 @@ fn a_person_resolves_conflicts_and_merges_again() {
 
 /// A resolution carries links, owners, times and attributes, also over a mount whose kernel has cached the old file.
 #[test]
-fn what_is_resolved_to_comes_with_attributes_and_as_what_it_is() {
+fn a_resolution_to_theirs_copies_type_and_attributes() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     let Some(two) = Two::new() else { return };
     let (near, far) = (two.near.path("job"), two.far.path("job"));
@@ -265,7 +265,7 @@ fn what_is_resolved_to_comes_with_attributes_and_as_what_it_is() {
 
 /// `chiton run`: the treatment of conflicts and failures.
 #[test]
-fn run_says_what_is_done_about_conflicts_and_a_policy_what_about_failure() {
+fn run_chooses_for_conflicts_and_the_policy_for_failures() {
     let Some(two) = Two::new() else { return };
     let near = two.near.path("job");
     fs::create_dir(&near).expect("a directory");
@@ -327,7 +327,7 @@ fn an_owner_decouples_a_directory_of_their_own_as_far_as_its_policy_lets_them() 
 
 /// Several branches in one process; cleaning up after a killed one.
 #[test]
-fn one_process_serves_several_branches_and_what_a_killed_one_left_is_taken_away() {
+fn one_process_serves_several_branches_and_dead_mounts_are_detached() {
     if !is_root() {
         return;
     }
@@ -380,7 +380,7 @@ const CUT_OFF: &str = "for f in $(find $STATE -name '*.seg'); do truncate -s -30
 
 /// S112: "… no command resumes, merges or shows the journal in silence."
 #[test]
-fn every_command_that_merges_a_journal_says_that_its_end_is_missing() {
+fn every_merging_command_reports_a_truncated_journal() {
     let Some(two) = Two::new() else { return };
     let state = two.scratch.path("state");
     let cut_off = || {

@@ -16,7 +16,7 @@ fn second(scratch: &Scratch, more: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn a_second_server_is_told_who_holds_the_directory_and_what_to_do() {
+fn a_second_server_learns_the_holder_and_the_next_step() {
     let scratch = Scratch::new();
     scratch.format();
     let mut first = serve(&scratch, &[]);

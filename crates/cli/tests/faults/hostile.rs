@@ -105,7 +105,7 @@ fn hostile_bytes(random: &mut Random, templates: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_hostile_peer_loses_its_connection_and_nobody_notices() {
+fn a_hostile_peer_loses_only_its_connection() {
     let scratch = Scratch::new();
     let mut server = started(&scratch);
     let socket = scratch.data().join("socket");
@@ -214,7 +214,7 @@ fn announced_lengths_cost_no_memory() {
 }
 
 #[test]
-fn what_is_replayed_is_done_once_and_a_stolen_session_needs_its_secret() {
+fn replayed_frames_act_once_and_a_session_needs_its_secret() {
     let scratch = Scratch::new();
     let server = started(&scratch);
     let socket = scratch.data().join("socket");

@@ -62,7 +62,7 @@ fn every_change(dir: &Path) -> Vec<(&'static str, std::io::Result<()>)> {
 
 /// S59: "`block`: EBUSY for every request from the root of the subtree down, lookups of its name included …"
 #[test]
-fn block_keeps_everybody_else_out_from_the_root_down() {
+fn block_excludes_all_others_from_the_root_down() {
     let Some(two) = Two::new() else { return };
     let far = two.far.path("job");
     fs::create_dir(two.near.path("job")).expect("a directory");
@@ -94,7 +94,7 @@ fn block_keeps_everybody_else_out_from_the_root_down() {
 
 /// S59: "`block_writes`: they see the state in which the subtree was decoupled or last merged, and may not change it (EBUSY)."
 #[test]
-fn block_writes_lets_others_look_at_what_was_there_or_merged() {
+fn block_writes_shows_others_the_last_merged_state() {
     let Some(two) = Two::new() else { return };
     let (near, far) = two.decoupled("consistency: weak\ndurability: local\ninterfere_policy: block_writes\n");
     let before = look(&near);
@@ -179,7 +179,7 @@ fn policy(on_conflict: &str) -> String {
 }
 
 #[test]
-fn by_overwrite_the_decoupled_side_prevails_and_the_report_says_over_what() {
+fn overwrite_lets_ours_prevail_and_reports_conflicts() {
     let Some(two) = Two::new() else { return };
     let (near, far) = two.decoupled(&policy("overwrite"));
     contradict(&near, &far);
@@ -238,7 +238,7 @@ fn by_keep_both_nothing_of_others_is_lost() {
 }
 
 #[test]
-fn by_abort_nothing_is_merged_until_somebody_says_otherwise() {
+fn abort_merges_nothing_until_the_user_decides() {
     let Some(two) = Two::new() else { return };
     let (near, far) = two.decoupled(&policy("abort"));
     contradict(&near, &far);

@@ -20,7 +20,7 @@ fn says(args: &[&str], code: i32, words: &[&str]) {
 const ALLOW: &str = "consistency: weak\ndurability: local\ninterfere_policy: allow\n";
 
 #[test]
-fn what_keeps_a_directory_from_being_decoupled_is_one_thing_with_a_holder() {
+fn an_obstacle_to_a_decoupling_names_its_holder() {
     let Some(two) = Two::new() else { return };
     let policy = two.scratch.path("allow.yml");
     fs::write(&policy, ALLOW).expect("a policy");
@@ -106,7 +106,7 @@ fn diff_and_merge_report_a_conflict_in_the_same_form() {
 }
 
 #[test]
-fn the_status_names_the_mounts_and_what_they_have_decoupled() {
+fn the_status_names_mounts_and_their_decouplings() {
     let Some(two) = Two::new() else { return };
     let (near, _) = two.job("batchfs");
     fs::write(near.join("file"), "x").expect("a write");

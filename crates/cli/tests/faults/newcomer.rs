@@ -50,7 +50,7 @@ fn a_difference_tells_any_name() {
 
 /// A long difference comes in pieces, and is whole.
 #[test]
-fn a_long_difference_is_told_whole() {
+fn a_long_diff_is_complete() {
     let Some(two) = Two::new() else { return };
     let (near, _) = two.job("batchfs");
     let names: Vec<String> = (0..1_500).map(|at| format!("{at:04}{}", "x".repeat(200))).collect();
@@ -74,7 +74,7 @@ fn a_long_difference_is_told_whole() {
 
 /// One's own subtree is one's own, also by force.
 #[test]
-fn by_force_one_merges_what_one_has_oneself() {
+fn force_merges_ones_own_decoupling() {
     let Some(two) = Two::new() else { return };
     let (near, far) = two.job("deltafs");
     let mut file = File::create(near.join("file")).expect("a file");
@@ -99,7 +99,7 @@ fn by_force_one_merges_what_one_has_oneself() {
 
 /// A place where nothing can be mounted is refused before anything is begun.
 #[test]
-fn a_dead_mount_point_is_refused_before_journals_are_gone_on_with() {
+fn a_dead_mount_point_is_refused_before_journals_are_resumed() {
     let Some(mut two) = Two::new() else { return };
     let (near, far) = two.job("batchfs");
     fs::write(near.join("file"), "kept").expect("a write");
@@ -124,7 +124,7 @@ fn a_dead_mount_point_is_refused_before_journals_are_gone_on_with() {
 
 /// For a user without the right: who has it, and what to do.
 #[test]
-fn who_may_not_is_told_who_may() {
+fn a_refusal_names_the_users_with_the_right() {
     let Some(two) = Two::new() else { return };
     let (near, _) = two.job("batchfs");
     for dir in [two.scratch.path(""), near.clone()] {

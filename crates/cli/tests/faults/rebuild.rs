@@ -131,7 +131,7 @@ fn a_damaged_file_of_the_metadata_store_is_named_and_rebuilt() {
 
 /// The library opens no store without its lock, an empty file: it is made again without a word.
 #[test]
-fn a_missing_lock_file_keeps_nobody_out() {
+fn a_missing_lock_file_is_created() {
     let scratch = Scratch::new();
     scratch.format();
     let server = serve(&scratch, &[]);
@@ -145,7 +145,7 @@ fn a_missing_lock_file_keeps_nobody_out() {
 
 /// A file system that no repair mends can be mounted as far as it can be read.
 #[test]
-fn what_can_be_read_of_a_damaged_file_system_is_mounted_read_only() {
+fn the_readable_part_of_a_damaged_file_system_is_mounted_read_only() {
     if !is_root() {
         return;
     }

@@ -15,7 +15,7 @@ const DIRS: u64 = 20;
 const FILES: u64 = 40;
 
 #[test]
-fn tar_goes_on_over_restarts_of_the_server_and_open_files_stay_open() {
+fn tar_continues_over_server_restarts_and_files_stay_open() {
     if !is_root() {
         return;
     }

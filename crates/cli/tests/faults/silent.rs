@@ -157,7 +157,7 @@ fn commands_refuse_when_the_server_is_stopped() {
 
 /// A user without access to the server's socket asks the mount.
 #[test]
-fn a_user_who_cannot_reach_the_server_is_told_by_the_mount() {
+fn a_mount_answers_for_a_server_that_its_user_cannot_reach() {
     let Some(mut silent) = set_up() else { return };
     let way = silent.scratch.path("");
     let permit = std::os::unix::fs::PermissionsExt::from_mode;
@@ -202,7 +202,7 @@ fn is_in_system_call(pid: u32) -> bool {
 
 /// A mount whose process is dead is distinguished.
 #[test]
-fn a_dead_mount_is_told_apart_from_a_server_that_is_away() {
+fn a_dead_mount_differs_from_a_server_that_is_away() {
     if !is_root() {
         return;
     }
@@ -219,7 +219,7 @@ fn a_dead_mount_is_told_apart_from_a_server_that_is_away() {
 
 /// S62: "If the server is away when the command ends, `chiton run` says so and waits for it, until a signal comes …"
 #[test]
-fn a_run_whose_server_is_away_at_its_end_goes_on_or_leaves_what_was_done() {
+fn run_waits_for_an_absent_server_or_leaves_the_changes() {
     let Some(mut silent) = set_up() else { return };
     done(&["merge", text(&silent.mount.path("job"))]);
     let job = text(&silent.mount.path("job")).to_owned();

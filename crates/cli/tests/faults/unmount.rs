@@ -22,7 +22,7 @@ fn with_unsaved(scratch: &Scratch) -> (Process, Mounted) {
 }
 
 #[test]
-fn sigterm_ends_a_mount_whose_server_died_and_says_what_may_be_lost() {
+fn sigterm_ends_a_mount_without_server_and_reports_possible_losses() {
     if !is_root() {
         return;
     }
@@ -71,7 +71,7 @@ fn a_stopped_server_does_not_keep_a_mount_from_ending() {
 }
 
 #[test]
-fn chiton_umount_ends_says_what_may_be_lost_and_loses_nothing_if_the_server_comes_back() {
+fn umount_reports_possible_losses_and_loses_nothing_if_the_server_returns() {
     if !is_root() {
         return;
     }
@@ -140,7 +140,7 @@ fn chiton_umount_fails_if_a_foreground_mount_could_not_make_everything_durable()
 }
 
 #[test]
-fn who_waits_for_a_dead_server_can_be_killed_and_goes_on_when_it_is_back() {
+fn callers_of_a_dead_server_can_be_killed_or_continue_later() {
     if !is_root() {
         return;
     }

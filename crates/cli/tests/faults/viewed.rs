@@ -108,7 +108,7 @@ fn a_deltafs_subtree_is_viewed_while_its_job_works() {
 
 /// S73, S74: the journal of a dead mount, by any name.
 #[test]
-fn what_a_killed_mount_left_is_viewed_before_it_is_recovered() {
+fn a_view_shows_the_journal_of_a_killed_mount() {
     let Some(mut two) = Two::new() else { return };
     let (near, far) = two.job("deltafs");
     plant(&near);

@@ -128,7 +128,7 @@ fn merged(words: &[&str]) {
 
 /// S60, S63, S70, and POSIX.
 #[test]
-fn real_jobs_leave_what_they_leave_in_a_local_directory() {
+fn real_jobs_leave_the_same_tree_as_locally() {
     let Some(mut two) = Two::new() else { return };
     let packed = two.scratch.path("source.tar");
     archive(&packed);

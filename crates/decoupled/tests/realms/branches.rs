@@ -46,7 +46,7 @@ fn of(realm: &Realm) -> BTreeMap<String, Node> {
 }
 
 #[test]
-fn branches_see_what_there_was_and_what_they_did_and_nothing_of_each_other() {
+fn branches_see_the_base_and_their_own_changes_only() {
     let site = Site::new();
     let (ours, theirs, base) = (site.connected(), site.elsewhere(), site.embedded());
     let root = base.worked("/tree", 3);
@@ -83,7 +83,7 @@ fn branches_see_what_there_was_and_what_they_did_and_nothing_of_each_other() {
 }
 
 #[test]
-fn what_one_branch_merged_the_next_one_meets_as_others_doing() {
+fn a_merged_branch_conflicts_with_the_next_one() {
     for on_conflict in [OnConflict::Overwrite, OnConflict::KeepBoth, OnConflict::Abort] {
         let site = Site::new();
         let ours = site.connected();

@@ -162,7 +162,7 @@ fn check(a: Cell, b: Cell, last: usize) -> bool {
 }
 
 #[test]
-fn every_change_of_a_cell_keeps_what_was_promised_after_every_crash() {
+fn every_policy_change_keeps_promises_over_every_crash() {
     let pairs: Vec<(Cell, Cell)> = Cell::all().flat_map(|a| Cell::all().map(move |b| (a, b))).collect();
     assert_eq!(pairs.len(), 81);
     let decoupled: Vec<bool> = std::thread::scope(|scope| {

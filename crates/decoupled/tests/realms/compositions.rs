@@ -79,7 +79,7 @@ fn short(conflicts: &[Contradiction]) -> Vec<String> {
 
 /// S73: "It works by the same rules, with the same conflicts …"
 #[test]
-fn a_composition_is_what_the_merges_would_make_and_changes_nothing() {
+fn a_composition_shows_the_merges_and_changes_nothing() {
     const GLOBAL: &[u8] = b"consistency: invisible\ndurability: global\n";
     for seed in 0..6 {
         let site = Site::new();
@@ -119,7 +119,7 @@ fn a_composition_is_what_the_merges_would_make_and_changes_nothing() {
 
 /// Wherever the journal is, and however much of it is merged already.
 #[test]
-fn what_a_job_has_not_merged_yet_is_seen_while_it_works() {
+fn a_view_shows_unmerged_changes_of_a_running_job() {
     for policy in [IN_MEMORY, ON_DISK, IN_STORE] {
         let site = Site::new();
         let (ours, base) = (site.connected(), site.embedded());
@@ -151,7 +151,7 @@ fn what_a_job_has_not_merged_yet_is_seen_while_it_works() {
 
 /// Each of two branches conflicts in one way with the other, or with a change in the directory itself.
 #[test]
-fn every_contradiction_is_told_with_both_sides_and_the_later_journal_prevails() {
+fn every_conflict_names_both_sides_and_the_later_journal_prevails() {
     let site = Site::new();
     let (ours, base) = (site.connected(), site.embedded());
     let root = base.mkdir("/tree").ino;

@@ -119,7 +119,7 @@ fn of_a_file_that_both_wrote_in_part_one_is_there_whole() {
 }
 
 #[test]
-fn what_one_made_small_and_the_other_wrote_in_part_is_not_mixed_either() {
+fn truncation_and_partial_writes_are_not_mixed() {
     for on_conflict in [OnConflict::Overwrite, OnConflict::KeepBoth] {
         let t = two(|base| {
             base.write_file("/t/f", &of(b'.')).expect("written");
@@ -140,7 +140,7 @@ fn what_one_made_small_and_the_other_wrote_in_part_is_not_mixed_either() {
 }
 
 #[test]
-fn what_is_merged_again_after_a_sync_builds_on_what_was_synced() {
+fn a_merge_after_a_sync_builds_on_the_sync() {
     let t = two(|base| base.write_file("/t/f", &of(b'.')).expect("written"));
     write_at(t.two.client(), "/f", 0, b"22");
     assert_eq!(t.two.sync(&|_| {}).expect("synced").conflict_count, 0);
@@ -172,7 +172,7 @@ fn attributes_set_by_ours_keep_the_content_that_theirs_wrote_until_ours_writes()
 }
 
 #[test]
-fn a_copy_has_what_its_maker_saw() {
+fn a_copy_has_its_makers_version() {
     let t = two(|base| base.write_file("/t/f", &of(b'.')).expect("written"));
     write_at(t.one.client(), "/f", 0, &of(b'1'));
     let ours = t.two.client();
@@ -266,7 +266,7 @@ fn texts_of_which_both_changed_other_lines_become_one_however_both_saved() {
 }
 
 #[test]
-fn texts_that_cannot_be_merged_are_both_kept_and_so_is_what_is_no_text() {
+fn unmergeable_and_binary_files_are_both_kept() {
     let t = two(|base| {
         for path in ["/t/lines", "/t/binary", "/t/linked"] {
             base.write_file(path, BASE.as_bytes()).expect("written");
@@ -301,7 +301,7 @@ fn texts_that_cannot_be_merged_are_both_kept_and_so_is_what_is_no_text() {
 }
 
 #[test]
-fn what_both_did_alike_is_no_conflict() {
+fn equal_changes_are_no_conflict() {
     for on_conflict in [OnConflict::Overwrite, OnConflict::KeepBoth, OnConflict::Abort, OnConflict::Merge] {
         let t = two(|base| base.write_file("/t/f", &of(b'.')).expect("written"));
         for (realm, saves) in [(&t.one, true), (&t.two, false)] {
@@ -323,7 +323,7 @@ fn what_both_did_alike_is_no_conflict() {
 /// The merged text is written as ours, and the client dies before the merge. The next client merges it again, and
 /// no line appears twice.
 #[test]
-fn a_client_that_dies_after_it_merged_a_text_leaves_what_merges_alike() {
+fn a_client_death_after_a_text_merge_merges_the_text_once() {
     let t = two(|base| base.write_file("/t/f", BASE.as_bytes()).expect("written"));
     t.one.client().write_file("/f", BASE.replace("one", "ONE").as_bytes()).expect("written");
     merge(&t.one);
@@ -372,7 +372,7 @@ fn a_file_that_was_unlinked_while_open_is_there_after_the_merge() {
 /// S105: a file that ours changed and then removed does not conflict with a removal by others, if no trace of the
 /// change is left.
 #[test]
-fn what_both_removed_is_gone_whatever_ours_did_to_it_before() {
+fn a_file_removed_by_both_is_gone_whatever_ours_did_before() {
     let base = |client: &Client| {
         for file in ["edited", "moved", "over", "into", "linked", "kept"] {
             client.create_file(format!("/t/{file}"), &of(1)).expect("made");

@@ -10,7 +10,7 @@ use crate::tree::tree;
 use crate::work::Work;
 
 #[test]
-fn what_the_local_journal_holds_survives_its_client() {
+fn a_local_journal_survives_its_client() {
     let site = Site::new();
     let ours = site.connected();
     ours.mkdir("/twin");
@@ -42,7 +42,7 @@ fn what_the_local_journal_holds_survives_its_client() {
 }
 
 #[test]
-fn what_was_not_synced_is_lost_from_the_end() {
+fn a_crash_loses_the_unsynced_end() {
     let site = Site::new();
     let ours = site.embedded();
     let realm = ours.take("/job", "consistency: weak\ndurability: local\nflush_interval: 1h\n");
@@ -102,7 +102,7 @@ fn a_client_that_dies_while_it_merges_is_followed_by_one_that_ends_it() {
 }
 
 #[test]
-fn a_server_that_dies_in_between_is_told_again_what_it_lost() {
+fn a_merge_resends_batches_that_a_dead_server_lost() {
     for (seed, policy) in [(1, IN_MEMORY), (2, ON_DISK), (3, ON_DISK)] {
         let site = Site::new();
         let ours = site.connected();
@@ -131,7 +131,7 @@ fn a_server_that_dies_in_between_is_told_again_what_it_lost() {
 }
 
 #[test]
-fn what_is_in_the_object_store_is_gone_on_with_from_another_machine() {
+fn a_journal_in_the_object_store_is_resumed_on_another_machine() {
     for policy in [IN_STORE, "consistency: invisible\ndurability: global\ninterfere_policy: block\n"] {
         let site = Site::new();
         let ours = site.connected();
@@ -165,7 +165,7 @@ fn what_is_in_the_object_store_is_gone_on_with_from_another_machine() {
 
 /// Writes to a file that was removed while open, and was merged, concern no existing inode.
 #[test]
-fn a_client_goes_on_after_a_merge_though_it_wrote_to_what_it_had_removed() {
+fn a_client_continues_after_a_merge_with_writes_to_a_removed_file() {
     for policy in [ON_DISK, IN_STORE] {
         let site = Site::new();
         let ours = site.connected();
@@ -193,7 +193,7 @@ fn a_client_goes_on_after_a_merge_though_it_wrote_to_what_it_had_removed() {
 }
 
 #[test]
-fn a_client_goes_on_with_its_journal_whatever_others_did_meanwhile() {
+fn a_client_resumes_its_journal_over_changes_by_others() {
     let site = Site::new();
     let (ours, others) = (site.connected(), site.connected());
     ours.mkdir("/job/dir");
@@ -250,7 +250,7 @@ fn act(client: &Client, at: &str, deeds: &[&str]) {
 }
 
 #[test]
-fn who_goes_on_after_a_merge_sees_what_ours_did_and_not_what_others_did() {
+fn a_resumed_client_sees_its_own_changes_only() {
     for (base, theirs, ours) in [
         (&[][..], &["put d"][..], &["mkdir d", "put d/f"][..]),
         (&[], &["mkdir c", "put c/theirs"], &["mkdir c", "mkdir c/d", "put c/f"]),
@@ -295,7 +295,7 @@ fn who_goes_on_after_a_merge_sees_what_ours_did_and_not_what_others_did() {
 
 /// Others continue after a merge as well. After a crash, ours sees the same as before.
 #[test]
-fn who_goes_on_sees_names_that_others_gave_as_well_whatever_they_did_later() {
+fn a_resumed_client_keeps_names_that_others_also_gave() {
     for (base, theirs, ours, theirs_later, ours_later) in [
         // A directory that was joined with theirs, and that others then move.
         (&[][..], &["mkdir c"][..], &["mkdir c"][..], &["mkdir x", "swap x c"][..], &["put c/f"][..]),
@@ -330,7 +330,7 @@ fn who_goes_on_sees_names_that_others_gave_as_well_whatever_they_did_later() {
 
 /// A resumed client moves a file from where the merge put it, as the next merge will do.
 #[test]
-fn who_goes_on_exchanges_what_a_merge_put_elsewhere() {
+fn a_resumed_client_exchanges_files_that_a_merge_moved() {
     let site = Site::new();
     let party = site.connected();
     let root = party.mkdir("/job").ino;
@@ -351,7 +351,7 @@ fn who_goes_on_exchanges_what_a_merge_put_elsewhere() {
 }
 
 #[test]
-fn what_ours_has_not_written_is_read_as_it_was_after_a_merge_too() {
+fn unwritten_files_read_as_at_the_base_after_a_merge() {
     let site = Site::new();
     let (ours, others) = (site.connected(), site.embedded());
     let root = ours.mkdir("/job").ino;

@@ -60,7 +60,7 @@ fn become_branch(site: &Site, realm: RealmId) {
 }
 
 #[test]
-fn a_journal_that_was_cut_off_is_not_resumed_before_somebody_accepts_it() {
+fn a_truncated_journal_is_resumed_only_if_accepted() {
     let site = Site::new();
     let first = site.connected();
     let realm = first.take("/job", ON_DISK);
@@ -145,7 +145,7 @@ fn a_journal_that_is_cut_off_under_its_client_is_not_merged_in_silence() {
 }
 
 #[test]
-fn a_torn_last_commit_that_nobody_was_told_of_is_no_loss() {
+fn a_torn_unacknowledged_commit_is_no_loss() {
     let site = Site::new();
     let first = site.connected();
     let realm = first.take("/job", ON_DISK);
@@ -203,7 +203,7 @@ fn a_client_hears_that_its_decoupling_was_ended_and_its_journal_becomes_a_branch
 }
 
 #[test]
-fn what_was_ended_elsewhere_is_dropped_when_its_client_says_so() {
+fn discard_drops_a_decoupling_that_was_ended_elsewhere() {
     let site = Site::new();
     let ours = site.connected();
     let (dropped, waiting) = (ours.take("/job", ON_DISK), ours.take("/other", ON_DISK));
@@ -298,7 +298,7 @@ fn resolutions_of_a_branch_outlive_the_process_that_made_them() {
 }
 
 #[test]
-fn a_rebased_branch_has_what_others_did_since_and_what_was_done_in_it() {
+fn a_rebased_branch_has_the_changes_of_both_sides() {
     let site = Site::new();
     let ours = site.connected();
     let root = ours.mkdir("/tree").ino;

@@ -6,7 +6,7 @@ use crate::site::Site;
 mod job;
 
 #[test]
-fn the_example_of_a_job_does_what_it_says() {
+fn the_example_of_a_job_works() {
     // With the words of the command line.
     let _: fn() -> Result<(), Box<dyn std::error::Error>> = job::main;
     let site = Site::new();

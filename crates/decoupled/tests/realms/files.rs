@@ -51,7 +51,7 @@ fn content_of_all_sizes_survives_crash_and_merge() {
 }
 
 #[test]
-fn blocks_of_what_was_dropped_do_not_stay() {
+fn blocks_of_dropped_files_are_deleted() {
     let site = Site::new();
     let ours = site.embedded();
     let blocks = || site.server().objects().list("blocks/", None, 1_000).expect("listed").len();

@@ -37,7 +37,7 @@ fn the_hundred_and_first_file_gets_a_number_on_demand() {
 }
 
 #[test]
-fn without_a_server_they_end_with_no_space_and_the_status_says_why() {
+fn inode_numbers_run_out_without_a_server_and_the_status_shows_it() {
     let site = Site::new();
     let ours = site.connected();
     let realm = ours.take("/job", &format!("{ON_DISK}allocated_inodes: 100\n"));

@@ -7,7 +7,7 @@ use crate::site::{IN_MEMORY, ON_DISK, Site, merge};
 use crate::tree::tree;
 
 #[test]
-fn what_is_taken_is_one_s_own_until_it_is_merged() {
+fn a_decoupled_subtree_is_private_until_the_merge() {
     let site = Site::new();
     let (ours, others) = (site.embedded(), site.connected());
     ours.mkdir("/job/in");
@@ -37,7 +37,7 @@ fn what_is_taken_is_one_s_own_until_it_is_merged() {
 }
 
 #[test]
-fn what_is_made_in_it_is_told_by_its_number_also_after_more_numbers_were_granted() {
+fn inodes_of_a_realm_are_known_by_number_after_further_grants() {
     let site = Site::new();
     let ours = site.embedded();
     ours.mkdir("/job");
@@ -57,7 +57,7 @@ fn what_is_made_in_it_is_told_by_its_number_also_after_more_numbers_were_granted
 }
 
 #[test]
-fn what_is_dropped_was_never_there() {
+fn dropped_changes_leave_no_trace() {
     let site = Site::new();
     let ours = site.embedded();
     ours.mkdir("/job");
@@ -75,7 +75,7 @@ fn what_is_dropped_was_never_there() {
 }
 
 #[test]
-fn closing_merges_what_is_weak_and_keeps_what_is_invisible() {
+fn closing_merges_weak_realms_and_keeps_invisible_ones() {
     let site = Site::new();
     let ours = site.embedded();
     let weak = ours.take("/weak", IN_MEMORY);
@@ -97,7 +97,7 @@ fn closing_merges_what_is_weak_and_keeps_what_is_invisible() {
 }
 
 #[test]
-fn a_difference_names_what_a_merge_would_do_and_what_others_did() {
+fn a_diff_names_own_changes_and_those_of_others() {
     let site = Site::new();
     let (ours, others) = (site.embedded(), site.embedded());
     ours.mkdir("/job/dir/sub");
@@ -140,7 +140,7 @@ fn a_difference_names_what_a_merge_would_do_and_what_others_did() {
 
 /// Both sides made a directory of the same name: the merge compares the entries, and the directories become one.
 #[test]
-fn directories_of_one_name_are_one_and_what_is_in_them_is_compared() {
+fn directories_of_one_name_become_one() {
     for on_conflict in ["abort", "overwrite"] {
         let site = Site::new();
         let (ours, others) = (site.embedded(), site.connected());
@@ -175,7 +175,7 @@ type Act = fn(&chiton_client::Client);
 /// A diff before the merge shows the conflicts that the merge meets. Where the policy forbids conflicts, nothing is
 /// merged.
 #[test]
-fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
+fn conflicts_are_found_before_anything_is_merged() {
     fn replace(client: &chiton_client::Client, path: &str) {
         client.write_file(path, b"changed").expect("written");
     }
@@ -305,7 +305,7 @@ fn what_a_merge_would_meet_is_found_before_anything_is_merged() {
 
 /// A decoupling that was ended elsewhere leaves only its journal here, and that can be dropped.
 #[test]
-fn what_was_ended_elsewhere_is_not_gone_on_with_for_ever() {
+fn a_decoupling_that_was_ended_elsewhere_is_not_resumed() {
     let site = Site::new();
     let first = site.connected();
     let in_store = first.take("/store", crate::site::IN_STORE);

@@ -160,7 +160,7 @@ fn theirs_is_copied_here_with_all_that_it_is() {
 
 /// Equal contents under one name do not settle the others' changes to the file itself.
 #[test]
-fn what_is_resolved_to_the_same_content_is_merged_whole_or_not_at_all() {
+fn equal_contents_do_not_settle_other_changes_to_the_file() {
     for is_moved_here in [false, true] {
         let site = Site::new();
         let (ours, others) = (site.connected(), site.embedded());
@@ -227,7 +227,7 @@ fn a_file_that_moved_and_is_the_same_on_both_sides_is_merged() {
 
 /// A copy of a file of theirs takes the place of a file that ours removed, also if theirs changed or replaced that one.
 #[test]
-fn what_was_removed_here_and_is_taken_from_theirs_is_met_once() {
+fn a_file_removed_here_and_resolved_to_theirs_conflicts_once() {
     for is_replaced in [false, true] {
         let site = Site::new();
         let (ours, others) = (site.connected(), site.embedded());

@@ -17,7 +17,7 @@ fn begin(party: &Party, path: &str, policy: &str) -> Subtree {
 }
 
 #[test]
-fn what_came_before_the_switch_is_seen_and_survives_the_server_and_the_client() {
+fn changes_before_the_switch_are_visible_and_survive() {
     for policy in [IN_MEMORY, ON_DISK, IN_STORE] {
         let site = Site::new();
         let (ours, others) = (site.connected(), site.connected());
@@ -44,7 +44,7 @@ fn what_came_before_the_switch_is_seen_and_survives_the_server_and_the_client() 
 }
 
 #[test]
-fn what_comes_after_the_switch_others_see_when_it_is_answered() {
+fn others_see_changes_after_the_switch_when_acknowledged() {
     let site = Site::new();
     let (ours, others) = (site.connected(), site.connected());
     let job = begin(&ours, "/job", ON_DISK);
@@ -68,7 +68,7 @@ fn what_comes_after_the_switch_others_see_when_it_is_answered() {
 }
 
 #[test]
-fn a_job_that_switches_does_what_one_does_that_never_does() {
+fn a_job_with_switches_equals_one_without() {
     for (policy, seed) in [(IN_MEMORY, 3), (ON_DISK, 4), (IN_STORE, 5)] {
         let site = Site::new();
         let (ours, others) = (site.connected(), site.connected());
@@ -100,7 +100,7 @@ fn a_job_that_switches_does_what_one_does_that_never_does() {
 }
 
 #[test]
-fn a_conflict_that_is_forbidden_refuses_the_switch_and_it_goes_on_alone() {
+fn a_forbidden_conflict_refuses_the_switch_of_modes() {
     let site = Site::new();
     let (ours, others) = (site.connected(), site.connected());
     let job = begin(&ours, "/job", "consistency: weak\ndurability: local\non_conflict: abort\n");
@@ -130,7 +130,7 @@ fn a_conflict_that_is_forbidden_refuses_the_switch_and_it_goes_on_alone() {
 }
 
 #[test]
-fn open_files_go_on_in_the_other_mode() {
+fn open_files_continue_in_the_other_mode() {
     let site = Site::new();
     let (ours, others) = (site.connected(), site.connected());
     let job = Arc::new(begin(&ours, "/job", ON_DISK));
@@ -169,7 +169,7 @@ fn open_files_go_on_in_the_other_mode() {
 }
 
 #[test]
-fn who_works_while_the_mode_is_switched_notices_nothing() {
+fn a_switch_of_modes_does_not_disturb_other_threads() {
     let site = Site::new();
     let ours = site.connected();
     let job = begin(&ours, "/job", ON_DISK);
@@ -216,7 +216,7 @@ fn who_works_while_the_mode_is_switched_notices_nothing() {
 }
 
 #[test]
-fn what_is_dropped_or_left_was_not_seen_and_another_process_goes_on_with_it() {
+fn dropped_changes_stay_invisible_and_kept_ones_are_resumed() {
     let site = Site::new();
     let ours = site.connected();
     let job = begin(&ours, "/job", "consistency: invisible\ndurability: local\ninterfere_policy: block\n");

@@ -18,7 +18,7 @@ fn wait(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[test]
-fn others_see_what_is_merged_by_itself_in_the_order_of_the_job() {
+fn others_see_automatic_merges_in_the_jobs_order() {
     for trigger in ["sync_interval: 50ms", "sync_updates: 10", "sync_when_idle: true"] {
         let site = Site::new();
         let (ours, others) = (site.embedded(), site.connected());
@@ -42,7 +42,7 @@ fn others_see_what_is_merged_by_itself_in_the_order_of_the_job() {
 }
 
 #[test]
-fn what_was_made_and_is_gone_is_not_sent_and_the_journal_does_not_grow() {
+fn removed_files_are_not_sent_and_the_journal_stays_small() {
     let site = Site::new();
     let ours = site.embedded();
     let realm = ours.take("/job", "consistency: weak\ndurability: local\ninterfere_policy: block\n");

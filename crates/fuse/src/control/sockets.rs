@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_mounts_left_is_removed_and_nothing_else() {
+    fn only_sockets_of_killed_mounts_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         let socket_of = |process: u32| at(&format!("{BEFORE}{process}{AFTER}"));

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_says_where_and_how_it_was_opened() {
+    fn a_handle_holds_slot_and_open_flags() {
         let check = |slot: usize, flags: OpenFlags, number: u64| {
             let handle = Handle::new(slot, flags, number);
             let once = OpenFlags { truncate: false, exclusive: false, ..flags };

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_added_is_in_it_once() {
+    fn an_added_number_is_in_the_set_once() {
         let mut set = InoSet::default();
         let numbers = [0, 1, 63, 64, 65, 1 << 48, (1 << 48) + 63, u64::MAX - 1, u64::MAX];
         for n in numbers {

@@ -11,7 +11,7 @@ fn pattern(len: usize, salt: u8) -> Vec<u8> {
 
 /// S2: reads return what was written, small and large, through new and old descriptors.
 #[test]
-fn what_was_written_is_read() {
+fn reads_return_written_bytes() {
     over_both(|fs| {
         for len in [0, 1, 4095, 8192, 8193, 70_000, 5 << 20] {
             let bytes = pattern(len, 7);

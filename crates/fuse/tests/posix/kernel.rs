@@ -123,7 +123,7 @@ fn execution_asks_for_execution() {
 
 /// A program that runs is not emptied by an open with O_TRUNC, which is refused (ETXTBSY).
 #[test]
-fn what_is_executed_is_not_emptied() {
+fn a_running_program_is_not_truncated() {
     let mounted = MountedHere::new();
     let program = mounted.fs.dir.join("sleep");
     std::fs::copy("/bin/sleep", &program).expect("copy");
@@ -168,7 +168,7 @@ fn unmounting_pushes_and_commits() {
 
 /// The errors of a failed mount name the cause.
 #[test]
-fn mounting_refuses_what_cannot_be() {
+fn mounting_refuses_bad_mount_points() {
     let served = Served::new();
     let dir = served.mountpoint("mnt");
     let check = |at: &Path, options: MountOptions, expect: &str| {

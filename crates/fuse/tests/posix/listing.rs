@@ -9,7 +9,7 @@ use super::subject::{FsUnderTest, ROOT};
 
 /// S10: a name that stays is listed exactly once, while other names change.
 #[test]
-fn a_listing_shows_what_stays_exactly_once() {
+fn a_listing_shows_staying_names_exactly_once() {
     over_both(|fs| {
         fs.mkdir(ROOT, "/d", 0o755).expect("mkdir");
         for i in 0..10_000 {
@@ -29,7 +29,7 @@ fn a_listing_shows_what_stays_exactly_once() {
 
 /// S10: the same while other processes remove entries.
 #[test]
-fn a_listing_goes_on_while_others_remove() {
+fn a_listing_continues_while_others_remove() {
     let mounted = MountedHere::new();
     let fs = &mounted.fs;
     fs.mkdir(ROOT, "/d", 0o755).expect("mkdir");

@@ -57,7 +57,7 @@ fn a_list_decides_and_its_mask_is_in_the_mode() {
 
 /// S34: a new entry inherits its directory's default list, with any cache or write-behind before.
 #[test]
-fn what_is_made_inherits_the_default_list() {
+fn new_entries_inherit_the_default_list() {
     over_both(|fs| {
         fs.mkdir(ROOT, "/d", 0o755).expect("mkdir");
         fs.put(ROOT, "/d/before", b"x").expect("put");

@@ -165,7 +165,7 @@ fn locks_of_an_open_file_go_with_it() {
 
 /// S45: a wait ends when the lock is dropped, and many waits do not delay other requests.
 #[test]
-fn waits_end_with_the_lock_and_block_nobody() {
+fn lock_waits_end_with_the_lock_and_block_no_other_call() {
     let mounted = MountedHere::new();
     let (file, path) = file(&mounted.fs.dir);
     let fd = file.as_raw_fd();

@@ -5,7 +5,7 @@ use super::subject::{ALICE, ROOT};
 
 /// S1: an acknowledged change is visible.
 #[test]
-fn what_is_made_is_there_until_it_is_removed() {
+fn a_created_file_exists_until_it_is_removed() {
     over_both(|fs| {
         fs.mkdir(ROOT, "/d", 0o750).expect("mkdir");
         assert_eq!(fs.mkdir(ROOT, "/d", 0o755), Err(libc::EEXIST));
@@ -120,7 +120,7 @@ fn symbolic_links_hold_up_to_4095_bytes() {
 
 /// S14: O_EXCL, and creating an existing name.
 #[test]
-fn creating_opens_what_is_there_unless_told_not_to() {
+fn creating_opens_an_existing_file_unless_exclusive() {
     over_both(|fs| {
         let (create, exclusive) = (libc::O_CREAT | libc::O_RDWR, libc::O_EXCL);
         let fd = fs.open(ROOT, "/f", create | exclusive, 0o600).expect("made");

@@ -113,7 +113,7 @@ fn owners_change_modes_and_root_changes_owners() {
 
 /// S29: a new inode belongs to its maker, and to the group of a set-group-id directory.
 #[test]
-fn what_is_made_belongs_to_its_maker() {
+fn a_new_inode_belongs_to_its_maker() {
     over_both(|fs| {
         fs.mkdir(ROOT, "/d", 0o777).expect("mkdir");
         fs.put(ALICE, "/d/f", b"").expect("put");

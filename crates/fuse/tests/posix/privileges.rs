@@ -84,7 +84,7 @@ fn capabilities_count_and_the_number_of_root_does_not() {
 
 /// S100: "In a user namespace they count over inodes whose owner and group have a number in that namespace …"
 #[test]
-fn root_of_a_user_namespace_has_its_capabilities_over_what_is_mapped_there() {
+fn root_of_a_user_namespace_has_capabilities_over_mapped_inodes() {
     const FIRST: u32 = 100_000;
     let mounted = MountedHere::new();
     mounted.fs.mkdir(ROOT, "/c", 0o755).expect("mkdir");
@@ -163,7 +163,7 @@ fn setting(name: &str) -> u32 {
 /// S101: links to files of others, symbolic links, files and pipes in sticky directories follow the machine's
 /// settings.
 #[test]
-fn what_the_machine_protects_is_protected_on_a_mount() {
+fn protections_of_the_machine_hold_on_a_mount() {
     let mounted = MountedHere::new();
     let fs = &mounted.fs;
     fs.mkdir(ROOT, "/tmp", 0o1777).expect("mkdir");

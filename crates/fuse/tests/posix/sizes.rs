@@ -104,7 +104,7 @@ fn a_reader_at_the_old_end_reads_what_another_mount_appends() {
 
 /// S90: a descriptor that was open before, and on which nothing was asked since, ends where another mount's write ended.
 #[test]
-fn what_asks_nobody_knows_the_size_that_another_mount_gave() {
+fn calls_without_a_request_see_the_size_from_another_mount() {
     const OLD: u64 = 5;
     for two in TwoMounts::all() {
         let copy = open(&two.b, "copy", "new");
@@ -243,7 +243,7 @@ fn stat_of_an_open_file_is_exact() {
 
 /// S91: a rename over one of several names of a file, or an exchange, is seen at its other names: links and ctime.
 #[test]
-fn other_names_of_a_file_show_what_a_rename_did_to_it() {
+fn other_names_of_a_file_show_the_effect_of_a_rename() {
     for two in TwoMounts::all() {
         let (mut near, mut far) = (&two.a, &two.b);
         near.mkdir(ROOT, "/d", 0o755).expect("mkdir");

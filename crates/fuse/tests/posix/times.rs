@@ -73,7 +73,7 @@ fn directories_carry_the_time_of_their_last_change() {
 
 /// S29: setting times to now needs the right to write, to anything else ownership.
 #[test]
-fn who_may_set_times() {
+fn setting_times_needs_rights() {
     over_both(|fs| {
         fs.put(ROOT, "/f", b"x").expect("put");
         fs.chown(ROOT, "/f", Some(ALICE.uid), None).expect("chown");

@@ -170,7 +170,7 @@ fn readers_that_become_writers_take_turns() {
 
 /// S2: nor if one of them was alone when it opened the file, and its kernel keeps pages of its writes.
 #[test]
-fn what_was_opened_alone_is_written_in_turns() {
+fn a_file_opened_alone_is_written_in_turns() {
     const SLOT: u64 = 100;
     let open = |fs: &Mounted| {
         let mut options = File::options();
@@ -206,7 +206,7 @@ fn what_was_opened_alone_is_written_in_turns() {
 
 /// S2, S90: a writer that was alone when it opened the file does not wait for its readers either.
 #[test]
-fn what_was_opened_alone_is_followed() {
+fn a_file_opened_alone_is_followed_by_readers() {
     let (two, log) = TwoMounts::after_alone(|a| {
         File::options().write(true).create(true).truncate(true).open(a.dir.join("log")).expect("open")
     });

@@ -80,7 +80,7 @@ fn copy_at_rest(from: &Path, to: &Path) {
 }
 
 #[test]
-fn two_openers_are_told() {
+fn two_openers_notice_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let _first = filled(dir.path());
     let second = open(dir.path()).err().expect("the store is in use");
@@ -89,7 +89,7 @@ fn two_openers_are_told() {
 
 /// The promise behind `acked`: damage anywhere in the journal is reported, or every acknowledged row exists.
 #[test]
-fn a_lost_commit_is_told_never_silent() {
+fn a_lost_commit_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
     drop(filled(&whole));
@@ -427,7 +427,7 @@ fn a_damaged_journal_of_the_library_is_named_and_the_rows_go_back() {
 
 /// If the library's journal cannot be read at all, the rows are those of the tables.
 #[test]
-fn a_rebuild_without_the_journal_of_the_library_keeps_what_is_in_tables() {
+fn a_rebuild_without_the_librarys_journal_keeps_the_tables() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let store = filled(&path);

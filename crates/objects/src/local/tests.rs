@@ -73,7 +73,7 @@ fn a_failed_sync_stays_failed() {
 }
 
 #[test]
-fn a_full_disk_is_told_as_such() {
+fn a_full_disk_is_reported_as_full() {
     assert!(matches!(sort_error("k", "write", &Errno::NOSPC.into()), ObjectError::NoSpace { .. }));
     let text = sort_error("k/1", "write", &Errno::IO.into()).to_string();
     assert!(text.contains("k/1") && text.contains("write"), "{text}");

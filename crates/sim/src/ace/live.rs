@@ -226,7 +226,7 @@ mod tests {
     use crate::ace::disk::Crash;
 
     #[test]
-    fn a_crash_leaves_what_was_promised_and_any_part_of_the_rest() {
+    fn a_crash_leaves_synced_changes_and_any_part_of_the_rest() {
         let live = LiveDisk::default();
         live.create(1, b"head").unwrap();
         Place::sync(&live, 1).unwrap();

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_client_had_not_synced_may_be_missing() {
+    fn unsynced_changes_of_a_dead_client_may_be_missing() {
         let mut appends = appended();
         appends.gone(B);
         check(&appends, &["a\n"], None);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_was_told_is_lost_may_be_missing_and_no_more() {
+    fn only_reported_losses_may_be_missing() {
         let mut appends = appended();
         appends.reported_loss(A, 3);
         appends.synced(A, None, 6);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_has_what_was_acknowledged_and_ends_with_a_record() {
+    fn a_size_covers_acknowledged_records_and_ends_with_one() {
         let check = |bytes, is_exact, expect: Option<&str>| {
             let mut appends = appended();
             appends.size("f", (6, 7), bytes, is_exact);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_a_record_before_it_is_appended() {
+    fn no_reader_sees_a_record_before_its_append() {
         let mut appends = appended();
         appends.read("f", 6, 7, b"a\nb\n");
         appends.begins(A, "f", b"d\n", 9);

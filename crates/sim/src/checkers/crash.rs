@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_buffered_may_be_there_early_and_must_be_once_it_was_pushed() {
+    fn buffered_content_may_exist_early_and_must_exist_once_pushed() {
         let buffered = Entry::Buffered(Ino(2), write(2, b"xyz"), Time(7));
         let entries = [
             make("a", 2, b"abc"),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_may_be_lost_and_nothing_else() {
+    fn only_content_that_was_given_up_may_be_lost() {
         let at = |ino, offset, byte: u8| {
             let change = Change::Write { ino: Ino(ino), pieces: vec![(offset, vec![byte])], size: 0 };
             Entry::Buffered(Ino(ino), change, Time(9))

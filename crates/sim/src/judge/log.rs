@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_session_had_under_way_may_be_missing_and_nothing_else() {
+    fn only_calls_in_flight_of_an_expired_session_may_be_missing() {
         for (events, missing) in [
             (&["(1", ")1"][..], true),
             (&["(1", "-1"], false),

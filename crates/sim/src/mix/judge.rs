@@ -121,7 +121,7 @@ impl Merge<'_> {
         self.nothing_is_mixed()?;
         self.ours_has_its_name(&o_names, loops)?;
         self.nothing_is_lost()?;
-        self.conflicts_are_told(&o_names)
+        self.conflicts_are_reported(&o_names)
     }
 
     /// Each file has the content that a file of one side had.
@@ -265,7 +265,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    fn conflicts_are_told(&self, o_names: &std::collections::BTreeSet<Entry>) -> Result<(), String> {
+    fn conflicts_are_reported(&self, o_names: &std::collections::BTreeSet<Entry>) -> Result<(), String> {
         let ([o_all, o_round], [t_all, t_round]) = (self.by_ours, self.by_theirs);
         let Some(told) = self.conflicts.filter(|_| !self.by_itself) else { return Ok(()) };
         let beside = |a: &Touched, b: &Touched| {

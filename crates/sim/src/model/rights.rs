@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_searched_and_a_sticky_directory_keeps_what_is_others() {
+    fn paths_need_search_rights_and_sticky_directories_protect_files() {
         let closed = model(0o766, (0, 0), None);
         assert_eq!(closed.walk(User::First, "/d/f"), Err(Refusal::Access));
         assert_eq!(closed.walk(User::First, "/d"), Ok(Ino(10)));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_takes_group_and_list_of_its_directory() {
+    fn new_entries_take_group_and_list_of_their_directory() {
         let mut model = model(0o2777, (0, TEAM), None);
         let born = |model: &Model, kind| model.birth(User::First, Ino(10), kind, 0o755).expect("a directory");
         assert_eq!((born(&model, Kind::Dir).gid, born(&model, Kind::Dir).mode), (TEAM, 0o2755));

@@ -88,7 +88,7 @@ mod tests {
     use crate::plan::OWN;
 
     #[test]
-    fn who_looks_looks_where_the_other_works() {
+    fn visitors_act_in_the_other_clients_directory() {
         let look = |path: &str| Action::List { path: path.to_owned() };
         let home = |n: usize| (n < 5).then(|| format!("{OWN}{n}-7"));
         assert_eq!(at_home(look("/peek2/d1"), home), Some(look("/own2-7/d1")));

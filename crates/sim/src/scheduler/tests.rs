@@ -45,7 +45,7 @@ fn threads_wait_for_locks_conditions_times_and_each_other() {
 }
 
 #[test]
-fn who_waits_for_ever_is_named_and_panics_are_told() {
+fn deadlocks_and_panics_are_reported() {
     let scheduler = Scheduler::begin(1);
     scheduler.spawn_in(Party::OUTSIDE, "waiter", || {
         let (lock, never) = (Mutex::new(()), Condvar::new());

@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_told_in_two_units() {
+    fn an_age_has_two_units() {
         for (seconds, words) in [(0, "0 s"), (61, "1 min 1 s"), (3_600, "1 h 0 min"), (90_061, "1 d 1 h")] {
             assert_eq!(in_words(seconds), words);
         }

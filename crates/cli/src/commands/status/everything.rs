@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_decoupled_is_a_line_each() {
+    fn each_decoupling_has_a_line() {
         let mut one = json!({ "path": "/src", "branch": "t1", "owner": "process 7", "attached": false });
         one["journal_at"] = json!("vm:/var");
         one["inodes_reserved"] = json!(500);
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_has_no_row() {
+    fn an_absent_value_has_no_row() {
         let status = json!({ "decoupled": [], "decouplings": 0, "operations": { "link": 0, "rename": 2 } });
         let rows: Vec<String> = table(&status).lines().map(|line| line.trim().to_owned()).collect();
         assert_eq!(rows, ["", "decouplings  0", "", "OPERATIONS", "rename       2"]);
     }
 
     #[test]
-    fn a_journal_says_what_is_durable_where_and_how_far_behind() {
+    fn status_shows_how_far_each_journal_is_durable() {
         let journal = json!({
             "name": "server", "written": 500, "durable": 480, "checkpointed": 100, "segments": 3, "bytes": 2048,
             "first": 90, "not_durable": { "events": 20, "bytes": 1024, "oldest_ms": 1500 },

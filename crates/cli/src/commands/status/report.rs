@@ -328,7 +328,7 @@ to do       nothing";
     }
 
     #[test]
-    fn each_problem_says_what_to_do() {
+    fn each_problem_has_advice() {
         let check = |change: fn(&mut Value), what: &str, to_do: &str| {
             let mut status = healthy();
             change(&mut status);
@@ -394,7 +394,7 @@ to do       nothing";
     }
 
     #[test]
-    fn what_nobody_serves_says_how_to_serve_it() {
+    fn status_without_a_server_names_the_command_to_serve() {
         let status =
             json!({ "served": false, "journals": [{ "not_durable": { "events": 0 }, "integrity": "OK" }] });
         let said = of("/srv", &status);

@@ -65,7 +65,7 @@ fn calls_side_by_side_may_take_effect_in_any_order() {
 }
 
 #[test]
-fn what_no_order_explains_is_seen() {
+fn answers_without_an_order_are_noticed() {
     use Call::{Read, Swap, Write};
     let stale = [seen(1, Write(1), 0, 1, 0), seen(2, Read, 2, 3, 0)];
     assert!(!is_right(&stale), "a read after the answer of a write does not see it");
@@ -81,7 +81,7 @@ fn what_no_order_explains_is_seen() {
 }
 
 #[test]
-fn what_was_not_answered_may_have_happened_or_not() {
+fn calls_without_an_answer_may_have_taken_effect() {
     use Call::{Read, Write};
     let lost = unanswered(1, Write(1), 0);
     assert!(is_right(&[lost.clone(), seen(2, Read, 1, 2, 0), seen(2, Read, 3, 4, 1)]), "late");

@@ -73,7 +73,7 @@ fn check(story: &str, is_right: bool) {
 }
 
 #[test]
-fn what_the_living_were_answered_holds_over_restarts_and_others_deaths() {
+fn answers_to_live_clients_hold_over_restarts() {
     check("* A+x B?x † * B?x", true);
     check("* A+x B?x † * B!x", false);
     check("* A+x B+y A† B!x", false);
@@ -85,7 +85,7 @@ fn what_the_living_were_answered_holds_over_restarts_and_others_deaths() {
 }
 
 #[test]
-fn what_the_dead_were_answered_may_go_with_the_server_unless_it_was_durable() {
+fn a_dead_clients_answers_may_be_lost_unless_durable() {
     check("* A+x B?x A† † * B!x", true);
     check("* A+x B?x † A† * B!x", true);
     check("* A+x… B?x A† † * B!x", true);
@@ -97,7 +97,7 @@ fn what_the_dead_were_answered_may_go_with_the_server_unless_it_was_durable() {
 }
 
 #[test]
-fn what_the_dead_may_have_removed_by_themselves_may_be_there_still_unless_the_server_knew() {
+fn a_dead_clients_pending_removal_may_be_lost() {
     check("* B+y A-y A† B?y", true);
     check("* B+y A-y A† B!y", true);
     check("* B+y A-y B?y B!y A† B?y", false);
@@ -106,7 +106,7 @@ fn what_the_dead_may_have_removed_by_themselves_may_be_there_still_unless_the_se
 }
 
 #[test]
-fn what_comes_after_a_loss_is_judged_again() {
+fn calls_after_a_loss_are_judged_again() {
     check("* A+x A† † * B+y C?y C!x", true);
     check("* A+x A† † * B+y C?y C?x", true);
     check("* A+x A† † * B+y C!x C?x", false);
