@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn this_process_uses_something() {
-        let used = Used::by(std::process::id()).expect("told");
+        let used = Used::by(std::process::id()).expect("reported");
         assert!(
             Used { network_bytes: 0, ..used } != Used { ticks: 1 << 60, disk_bytes: 0, network_bytes: 0 }
         );

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   place ── survey ──▶ filter ──▶ list | json | summary | binary
-//!                   └─▶ inspection (whole or not, and what is lost)
+//!                   └─▶ inspection (whole or not, and the lost events)
 //!                   └─▶ export file ── import ──▶ an empty journal
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! Serves the readable part of a damaged file system, read-only.
 //!
 //! ```text
-//!   metadata store ─ what a start needs and cannot read is replaced ─▶ overlay in memory ─▶ server, read-only
-//!   journal ─ up to its damage, without what does not fit ────────────▲       journal of the server: in memory
+//!   metadata store ─ unreadable rows that a start needs are replaced ─▶ overlay in memory ─▶ server, read-only
+//!   journal ─ up to its damage, without unfit events      ────────────▲       journal of the server: in memory
 //! ```
 //!
 //! Invariants:

@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Unmount, and wait until everything is durable.
     Umount(Umount),
-    /// Show whether it is healthy, how far everything is durable, which clients are connected, what is decoupled.
+    /// Show whether it is healthy, how far everything is durable, which clients are connected, and which directories are decoupled.
     Status(Status),
     /// Show the used and free space.
     Df(Target),

@@ -41,7 +41,7 @@ impl<'a> Site<'a> {
     }
 
     fn refused(&self, args: &[&str], code: i32, words: &str) {
-        told(&self.run(args), code, words);
+        reported(&self.run(args), code, words);
     }
 
     /// Starts a server, and waits until it is ready.
@@ -57,7 +57,7 @@ impl<'a> Site<'a> {
     }
 }
 
-fn told(out: &Output, code: i32, words: &str) {
+fn reported(out: &Output, code: i32, words: &str) {
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(code), "{said}");
     assert!(said.contains(words), "it does not say {words:?}: {said}");
@@ -76,7 +76,7 @@ fn unusable_services_are_found_immediately() {
     site.refused(&["format", &bucket], 3, "holds a file system already");
     let mut unreachable = site.command(&["serve", "--data", &bucket]);
     let out = unreachable.env("AWS_ENDPOINT_URL", "http://127.0.0.1:1").output().expect("runs");
-    told(&out, 1, "cannot be reached");
+    reported(&out, 1, "cannot be reached");
     let careless = Moto::start_ignoring_conditions();
     let site = Site::new(&careless);
     site.refused(&["format", &format!("s3://{}/fs", careless.bucket())], 1, "conditional");
@@ -298,8 +298,8 @@ fn nothing_answered_is_lost_when_a_paused_server_is_taken_over() {
             })
         })
         .collect();
-    let told = || answered.lock().expect("whole").len();
-    until("writes", || told() > 20);
+    let reported = || answered.lock().expect("whole").len();
+    until("writes", || reported() > 20);
     signal(&first, rustix::process::Signal::STOP);
     let (mut second, _second_said, port) = start(&two, &["--take-over"]);
     to.store(port, SeqCst);
@@ -311,8 +311,8 @@ fn nothing_answered_is_lost_when_a_paused_server_is_taken_over() {
     }
     assert_eq!(first.wait().expect("ended").code(), Some(3));
     // The clients continue with the second.
-    let before = told();
-    until("writes to the second", || told() > before + 20);
+    let before = reported();
+    until("writes to the second", || reported() > before + 20);
     stop.store(true, SeqCst);
     writers.into_iter().for_each(|writer| writer.join().expect("no writer failed"));
     client.sync().expect("durable");
@@ -376,8 +376,8 @@ fn wrong_credentials_are_reported_immediately() {
         let endpoint = answers(status, code);
         for args in [&["format", "s3://bucket/fs"][..], &["serve", "--data", "s3://bucket/fs"]] {
             let out = site.command(args).env("AWS_ENDPOINT_URL", &endpoint).output().expect("runs");
-            told(&out, 1, "check the credentials and their rights");
-            told(&out, 1, code);
+            reported(&out, 1, "check the credentials and their rights");
+            reported(&out, 1, code);
         }
     }
 }

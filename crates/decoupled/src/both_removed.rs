@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   ours:  write f · rename d/x to d/y · unlink f · unlink d/y · rmdir d        others:  unlink f · unlink d/x · rmdir d
-//!          ──▶ f, x and d are agreed on: the server passes over what ours did to them       (Settled::REMOVED)
+//!          ──▶ f, x and d are agreed on: the server passes over our changes to them         (Settled::REMOVED)
 //!   ours:  make d/n · rename d/n to n · rmdir d                                 others:  rmdir d
 //!          ──▶ n came through d: d must be there for a moment, so this is a conflict
 //! ```

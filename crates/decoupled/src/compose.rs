@@ -4,7 +4,7 @@
 //! ```text
 //!   rows of one moment ─▶ preview ◀─ merge ─ journal A, journal B …     the real merge, in another engine
 //!                            │
-//!                            ├─ its own journal: which of them changed what     (Provenance)
+//!                            ├─ its own journal: which journal changed which inode     (Provenance)
 //!                            └─ client ─▶ Composed: the tree, conflicts
 //! ```
 //!

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   change ─▶ its inode, its name, its name before ─▶ changed, removed: both did something
-//!      ├─ a new directory, and theirs has one of that name ─▶ the two are one: what is in it is asked for in theirs
-//!      ├─ a directory that is gone ─▶ what is in it for everybody, and was not when it went
-//!      └─ a directory that moved ─▶ the way up from its new place: over our moves, else as it is for everybody
+//!      ├─ a new directory, and theirs has one of that name ─▶ the two are one: its entries are checked in theirs
+//!      ├─ a directory that ours removed ─▶ entries that others have added since
+//!      └─ a directory that moved ─▶ the path upwards from its new place: over our moves, otherwise in the global namespace
 //! ```
 
 use chiton_namespace::Need;

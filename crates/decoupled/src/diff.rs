@@ -195,7 +195,7 @@ fn forget_hidden(rows: &mut Vec<Row>, gone: &BothRemoved, sent: &SentEvents<'_>)
                 used.insert((ino, place));
             }
         };
-        // What loses a name for good uses none.
+        // An event that only removes a name uses none.
         let footprint = event.footprint();
         for change in footprint.names() {
             let bearers = [change.before, change.after].into_iter().flatten();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Realms ─ decouple ─▶ Realm ─┬─ client(): everything a client can do, at the speed of this process
-//!     ▲                         ├─ sync(): what there is so far goes to the server, work goes on
+//!     ▲                         ├─ sync(): merges the changes so far, work continues
 //!     └── recover ◀─ crash ─────┴─ merge() | discard(): the end
 //! ```
 //!
@@ -41,7 +41,7 @@
 //! - A merge sends only events that are durable at the policy's level. So the server never has changes that this
 //!   client would lack after a crash.
 //! - The journal is trimmed only up to the position that the server has merged and made durable.
-//! - The same piece of the journal is sent as the same events each time, by whomever.
+//! - A merge batch has the same events each time, whichever process sends it.
 //!
 //! # Layout
 //!

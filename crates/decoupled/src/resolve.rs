@@ -4,7 +4,7 @@
 //! ```text
 //!   merge ─▶ stopped: a, b ─▶ resolve a --theirs ─▶ resolve b --ours ─▶ merge
 //!                               │ theirs is copied over ours
-//!                               └─ noted: what theirs was then
+//!                               └─ records the version of theirs
 //! ```
 //!
 //! Invariants:

@@ -30,9 +30,9 @@ use crate::report::MergeReport;
 ///
 /// ```text
 ///   let job = Subtree::begin(&realms, "/job", Some(b"consistency: weak\ndurability: local\n"))?;
-///   job.client().create_file("/part-1", b"...")?;      alone: no message, nobody sees it
-///   job.sync_mode(true)?;                              now everybody does, and it is durable
-///   job.client().create_file("/part-2", b"...")?;      everybody sees it when this returns
+///   job.client().create_file("/part-1", b"...")?;      alone: no message, invisible to others
+///   job.sync_mode(true)?;                              now visible to all, and durable
+///   job.client().create_file("/part-2", b"...")?;      visible to all when this returns
 ///   job.sync_mode(false)?;                             alone again
 /// ```
 ///

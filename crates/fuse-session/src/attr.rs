@@ -12,7 +12,7 @@ impl Errno {
     /// There is no such request; for most the kernel does not ask again.
     pub const ENOSYS: Errno = Errno(libc::ENOSYS);
 
-    /// From a number of `errno.h`. Zero, and what the kernel would not take, become EIO.
+    /// From a number of `errno.h`. Zero, and numbers that the kernel would not take, become EIO.
     pub fn from_i32(number: i32) -> Errno {
         if (1..512).contains(&number) { Errno(number) } else { Errno::EIO }
     }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   names    .   ..   a(17)   b(23)   c(23)   d(90)
-//!   offset   1    2    17      17 *    23      90       * not 23: a read that goes on there would lose c
+//!   offset   1    2    17      17 *    23      90       * not 23: a read that continues there would lose c
 //! ```
 //!
 //! Invariants:

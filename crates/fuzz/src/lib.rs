@@ -3,7 +3,7 @@
 //! ```text
 //!   seeds (valid input) ──▶ mutate ──▶ repair (checksums) ──▶ target: any answer, but no panic and no allocation by an
 //!        ▲                                                            unchecked length
-//!        └── what was interesting is the libFuzzer's to find: `fuzz/` has the same targets for it
+//!        └── libFuzzer searches for interesting inputs: `fuzz/` has the same targets for it
 //! ```
 //!
 //! Invariants:

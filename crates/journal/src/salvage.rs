@@ -3,7 +3,7 @@
 //! ```text
 //!   run 0        bad 0     run 1              bad 1    run 2          the next segment
 //!   frames …  │  ?????  │  frames …        │  ?????  │  frames …   │  first
-//!   ──▶ from the header     by what bad frames say      from the next segment ◀──
+//!   ──▶ from the header     by bad headers              from the next segment ◀──
 //! ```
 //!
 //! Invariants:

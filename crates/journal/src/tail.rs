@@ -1,7 +1,7 @@
 //! The end of the journal in memory: frames that are appended and not yet durable, the waiters, and errors.
 //!
 //! ```text
-//!   durable ≤ taken ≤ last          wanted: up to where somebody waits
+//!   durable ≤ taken ≤ last          wanted: the position of a waiter
 //!      │ being written │ pending │
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! The requirements of every metadata store, as one call: [`suite`].
 //!
-//! Invariants: each case gets a new, empty store from `make`; a failure panics and names what differs.
+//! Invariants: each case gets a new, empty store from `make`; a failure panics with the difference.
 
 #![expect(clippy::disallowed_methods, reason = "stores are checked by real threads")]
 

@@ -1,6 +1,6 @@
 //! The requirements of every object store, as one call: `suite(&|| Arc::new(MyStore::new()))`.
 //!
-//! Invariants: each case gets a new, empty store from `make`; a failure panics and names what differs.
+//! Invariants: each case gets a new, empty store from `make`; a failure panics with the difference.
 
 #![expect(
     clippy::disallowed_methods,

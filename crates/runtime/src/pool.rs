@@ -1,4 +1,4 @@
-//! A pool of threads for what may wait for a device or a network, in the order in which it comes.
+//! A pool of threads for work that may wait for a device or a network, in the order of submission.
 //!
 //! ```text
 //!   submit ──▶ queue ──▶ threads
@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - The queue is bounded in number and in bytes.
-//! - What was accepted is done, also when the pool stops.
+//! - Accepted work is done, also when the pool stops.
 //! - Its threads are those of [`crate::thread`]: a simulation schedules them.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ pub type Task = Box<dyn FnOnce() + Send>;
 pub struct Limits {
     /// Tasks.
     pub tasks_max: usize,
-    /// The sum of what [`Pool::submit`] was told of them, in bytes.
+    /// The sum of the sizes passed to [`Pool::submit`], in bytes.
     pub bytes_max: usize,
 }
 

@@ -2,11 +2,11 @@
 //!
 //! | file | judges |
 //! |---|---|
-//! | [`appends`] | files to which all append: what was acknowledged, what is durable, what a reader elsewhere may see |
-//! | [`leases`] | leases: who is granted one, and who changes names under somebody else's |
-//! | [`log`] | files that nobody else makes: exactly once; their inode numbers; fencing |
-//! | [`realms`] | what others see of subtrees that a client took for itself |
-//! | [`own`] | what one client does in its own directory: answers, reads, the tree afterwards (crash oracle) |
+//! | [`appends`] | files to which all append: acknowledged and durable records, and the readers' views |
+//! | [`leases`] | leases: grants, and changes of names under another client's lease |
+//! | [`log`] | files with one maker: exactly once; their inode numbers; fencing |
+//! | [`realms`] | other clients' views of decoupled subtrees |
+//! | [`own`] | the actions of one client in its own directory: answers, reads, the tree afterwards (crash oracle) |
 //! | [`shared`] | names and attributes that all change: linearizability, stale reads |
 
 mod appends;

@@ -2,7 +2,7 @@
 //! the global namespace. A rule for each entry judges the merges, whichever machine dies meanwhile.
 //!
 //! ```text
-//!   seed ─▶ case: who does what, who merges, which write is the last of whom ─▶ stage: a server, clients, their disks
+//!   seed ─▶ case: actions, merges, and each victim's last write ─▶ stage: a server, clients, their disks
 //!             ▲                                                                   │ trees before and after each merge
 //!             └── made shorter while it still fails ◀── wrong ◀── judge ◀─────────┘
 //! ```
@@ -115,7 +115,7 @@ fn on_stage<T: Default + Send + 'static>(
         let result = body(&on);
         *put.lock() = Some(result);
     });
-    let (wrong, told) = match scheduler.run(LONGEST, || ended.lock().is_some()) {
+    let (wrong, reported) = match scheduler.run(LONGEST, || ended.lock().is_some()) {
         Ok(()) => ended.lock().take().expect("it has ended"),
         Err(Stuck::Panicked(what)) => (Some(what), T::default()),
         Err(Stuck::Deadlock(who)) => (Some(format!("nothing can go on; there are: {who}")), T::default()),
@@ -133,7 +133,7 @@ fn on_stage<T: Default + Send + 'static>(
         std::mem::forget(stage);
     }
     drop(scheduler);
-    (wrong, told, lines)
+    (wrong, reported, lines)
 }
 
 /// The shortest case found that still fails in the same words: steps are left out as long as that keeps it failing so.

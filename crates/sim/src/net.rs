@@ -124,7 +124,7 @@ struct Question {
     /// The directories whose names it changes.
     changes: Vec<Ino>,
     /// Inodes that the client created by write-behind.
-    told: Vec<Ino>,
+    made_early: Vec<Ino>,
 }
 
 /// The directory in which an operation makes or removes something.
@@ -154,12 +154,12 @@ impl Question {
             }
             _ => Vec::new(),
         };
-        let told = match &request.call {
+        let made_early = match &request.call {
             Call::Ahead { told, .. } => told.iter().map(|told| told.ino).collect(),
             _ => Vec::new(),
         };
         Question {
-            told,
+            made_early,
             begun: scheduler().now(),
             is_commit: matches!(request.call, Call::Commit { .. }),
             is_again: request.again.is_some(),

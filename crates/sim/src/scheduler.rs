@@ -1,7 +1,7 @@
 //! Many threads in one: each has a stack and runs until it waits, and the seed decides which thread is next.
 //!
 //! ```text
-//!   ready ──(drawn at random)──▶ runs ──▶ waits for a key or a time ──▶ ready      nobody is ready: the clock moves on
+//!   ready ──(drawn at random)──▶ runs ──▶ waits for a key or a time ──▶ ready      none is ready: the clock moves on
 //! ```
 //!
 //! Invariants:

@@ -158,8 +158,8 @@ fn a_shorter_run_is_named_by_the_kept_parts() {
     let plan = seed.map_or(plan, |seed| plan::draw(seed, 40));
     let (keep, short) = shrink(&plan, run(&plan, canary), canary, 25);
     assert!(keep.size() < Keep::all(&plan).size(), "{keep}");
-    let told: Keep = keep.to_string().parse().expect("what is printed is read");
-    let again = run(&told.of(&plan).expect("a part of the plan"), canary);
+    let reported: Keep = keep.to_string().parse().expect("what is printed is read");
+    let again = run(&reported.of(&plan).expect("a part of the plan"), canary);
     assert_eq!(again.violations, short.violations);
     assert_eq!(again.fingerprint, short.fingerprint);
 }

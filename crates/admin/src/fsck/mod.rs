@@ -1,7 +1,7 @@
 //! Is a metadata store consistent with itself and with the object store? In bounded memory, by passes over sorted rows.
 //!
 //! ```text
-//!   census   all rows once: decode, sort names by what they name, extents by block
+//!   census   all rows once: decode, sort names by inode, extents by block
 //!   inodes   merge by inode number: row, names, content, map, extended attributes, orphans
 //!   tree     merge by directory: subdirectories; then every directory must lead up to the root
 //!   blocks   merge by block: extents, counts, garbage, objects

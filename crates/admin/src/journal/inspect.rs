@@ -68,7 +68,7 @@ impl fmt::Display for Lost {
             (Some(first), None) => write!(f, "; lost: all from position {first} on"),
         }?;
         if self.unplaced_frames > 0 {
-            write!(f, " (among it {} whole frames whose positions cannot be told)", self.unplaced_frames)?;
+            write!(f, " (among it {} whole frames whose positions are unknown)", self.unplaced_frames)?;
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl fmt::Display for Inspection {
         }
         writeln!(f, "epoch        {}, written by {} writers", self.epoch, self.writers)?;
         if let Some(torn) = &self.torn {
-            writeln!(f, "unfinished   {torn} (harmless: nobody was told that it is durable)")?;
+            writeln!(f, "unfinished   {torn} (harmless: it was never acknowledged as durable)")?;
         }
         for (first, last) in &self.missing_segments {
             writeln!(f, "missing      segments {first:016x} to {last:016x}")?;

@@ -125,10 +125,10 @@ fn the_next_repair_ends_healthy() {
             Err(CheckError::Store(StoreError::Closed { .. })) => false,
             Err(error) => panic!("{error}"),
         };
-        let mut told = Vec::new();
-        let tell = &mut |f: &chiton_admin::fsck::Finding, _: bool| told.push(f.to_string());
-        repair(&*rig.meta, &*rig.objects, &options, Time(8), tell, &mut |_| {}).expect("repairs");
-        assert_eq!(check_content(&rig), [], "cut after {commits} commits; then {told:#?}");
+        let mut reported = Vec::new();
+        let report = &mut |f: &chiton_admin::fsck::Finding, _: bool| reported.push(f.to_string());
+        repair(&*rig.meta, &*rig.objects, &options, Time(8), report, &mut |_| {}).expect("repairs");
+        assert_eq!(check_content(&rig), [], "cut after {commits} commits; then {reported:#?}");
         for path in ["/docs/deep/copy", "/docs/linked", "/d0/sub1/file", "/lost+found", "/docs/empty"] {
             assert!(rig.find(path) > Ino(1), "{path} after {commits} commits");
         }

@@ -36,11 +36,15 @@ fn damaged_rig(problem: &str, left: &[&str], rig: Rig, damage: impl FnOnce(&Rig)
         assert!(said.contains("repair"), "says neither what repair does nor what to do: {said}");
     }
     let objects_before = rig.objects.list("", None, 10_000).expect("lists");
-    let mut told = Vec::new();
-    let tell = &mut |f: &Finding, repaired: bool| told.push((f.clone(), repaired));
-    let done = repair(&*rig.meta, &*rig.objects, &content(), Time(7), tell, &mut |_| {}).expect("repairs");
+    let mut reported = Vec::new();
+    let report = &mut |f: &Finding, repaired: bool| reported.push((f.clone(), repaired));
+    let done = repair(&*rig.meta, &*rig.objects, &content(), Time(7), report, &mut |_| {}).expect("repairs");
     let after = check_content(&rig);
-    assert_eq!(names(&after), left.iter().copied().collect(), "after the repair: {after:?}; told {told:?}");
+    assert_eq!(
+        names(&after),
+        left.iter().copied().collect(),
+        "after the repair: {after:?}; told {reported:?}"
+    );
     assert_eq!(done.left, after.len() as u64);
     assert!(after.iter().all(|f| f.problem.remedy().is_none()), "left although repairable: {after:?}");
     assert_eq!(rig.objects.list("", None, 10_000).expect("lists"), objects_before, "content was deleted");

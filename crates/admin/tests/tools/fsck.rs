@@ -187,10 +187,10 @@ fn a_block_of_a_session_that_is_over_is_leaked_only_when_its_sweep_is_over() {
     let swept = OwnRow::Swept(stray.writer).encode().expect("a row");
     let was_swept = rig.meta.get(&swept.0).expect("reads").is_some();
     rig.put_raw(swept.0.clone(), None);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let summary =
-        check(&*rig.meta, &*rig.objects, &content(), &mut |f| told.push(f), &mut |_| {}).expect("checks");
-    assert_eq!((told.len(), summary.blocks_to_sweep), (0, 1), "swept before: {was_swept}; {told:?}");
+        check(&*rig.meta, &*rig.objects, &content(), &mut |f| reported.push(f), &mut |_| {}).expect("checks");
+    assert_eq!((reported.len(), summary.blocks_to_sweep), (0, 1), "swept before: {was_swept}; {reported:?}");
     rig.put_raw(swept.0, Some(swept.1));
     assert_eq!(names(&check_content(&rig)), BTreeSet::from(["leaked-block"]));
 }

@@ -106,10 +106,10 @@ fn a_server_excludes_others_and_a_damaged_journal_is_left_alone() {
     let before = files(dir.path());
     let mut offline =
         Offline::open(&DataAddress::from(dir.path()), Arc::new(RealWorld), &mut |_, _| {}).expect("opens");
-    let mut told = Vec::new();
-    let tell = &mut |f: &Finding, repaired: bool| told.push((f.problem.name(), repaired));
-    let done = offline.repair(&Options::default(), Time(1), tell, &mut |_| {}).expect("looks");
-    assert_eq!((done.repaired, told[0]), (0, ("journal-damage", false)));
+    let mut reported = Vec::new();
+    let report = &mut |f: &Finding, repaired: bool| reported.push((f.problem.name(), repaired));
+    let done = offline.repair(&Options::default(), Time(1), report, &mut |_| {}).expect("looks");
+    assert_eq!((done.repaired, reported[0]), (0, ("journal-damage", false)));
     drop(offline);
     let journal_of = |files: BTreeMap<String, Vec<u8>>| -> Vec<_> {
         files.into_iter().filter(|(path, _)| path.starts_with("journal/")).collect()

@@ -61,7 +61,7 @@ fn an_entry_that_cannot_be_read_is_given_back_where_only_one_inode_lacks_it() {
         });
         assert_eq!(rig.find(path), ino);
     }
-    // Two of them: they cannot be told apart.
+    // Two of them: they look alike.
     let rig = repaired("bad-row", |rig| {
         for path in ["/docs/inline", "/docs/big"] {
             rig.put_raw(rig.entry(path).key(), Some(b"?".to_vec()));
@@ -173,26 +173,26 @@ fn policies_and_their_history() {
         };
         (ino, change)
     };
-    let told = |rig: &Rig, version: u64| match rig.get(&policy_key(b'H', version)) {
+    let reported = |rig: &Rig, version: u64| match rig.get(&policy_key(b'H', version)) {
         Some(StoredRow::PolicyChange(_, change)) => change,
         other => panic!("{other:?}"),
     };
     let good = with_policies();
     assert_eq!(check_content(&good), []);
-    assert_eq!((carried(&good).1.version, told(&good, 4).text), (3, None));
+    assert_eq!((carried(&good).1.version, reported(&good, 4).text), (3, None));
     // Each damage, and the problem that it is; afterwards everything is as before.
     type Damage<'a> = &'a dyn Fn(&Rig);
     let cases: [(&str, Damage<'_>); 9] = [
         ("wrong-policy", &|rig| rig.put_raw(policy_key(b'P', rig.find("/docs").0), None)),
         ("bad-row", &|rig| rig.put_raw(policy_key(b'P', rig.find("/docs").0), Some(vec![1]))),
         // The one before.
-        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs"), told(rig, 1)))),
+        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs"), reported(rig, 1)))),
         // Another directory's.
-        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs"), told(rig, 2)))),
-        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/other"), told(rig, 2)))),
+        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs"), reported(rig, 2)))),
+        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/other"), reported(rig, 2)))),
         // Of an inode that is not a directory, or does not exist.
-        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs/big"), told(rig, 1)))),
-        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(Ino(999_999), told(rig, 1)))),
+        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs/big"), reported(rig, 1)))),
+        ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(Ino(999_999), reported(rig, 1)))),
         ("wrong-policy-history", &|rig| rig.put_raw(policy_key(b'H', 3), None)),
         ("bad-row", &|rig| rig.put_raw(policy_key(b'H', 3), Some(vec![1]))),
     ];
@@ -205,7 +205,7 @@ fn policies_and_their_history() {
     }
     // A row of the history under another number: its content exists elsewhere.
     let rig = repaired_rig("wrong-policy-history", good.copy(), |rig| {
-        rig.put(&StoredRow::PolicyChange(9, told(rig, 2)));
+        rig.put(&StoredRow::PolicyChange(9, reported(rig, 2)));
     });
     assert!(rows(&rig) == rows(&good));
 }

@@ -109,10 +109,10 @@ fn the_check_continues_behind_unreadable_rows() {
             found[0].to_string().contains("cannot be read") && found[0].to_string().contains("chiton dump")
         );
         // Nothing is changed.
-        let mut told = Vec::new();
-        let tell = &mut |f: &Finding, repaired: bool| told.push((f.problem.name(), repaired));
-        let done = repair(&store, &*rig.objects, &content(), Time(7), tell, &mut |_| {}).expect("looks");
-        assert_eq!((done.repaired, done.left), (0, found.len() as u64), "{told:?}");
+        let mut reported = Vec::new();
+        let report = &mut |f: &Finding, repaired: bool| reported.push((f.problem.name(), repaired));
+        let done = repair(&store, &*rig.objects, &content(), Time(7), report, &mut |_| {}).expect("looks");
+        assert_eq!((done.repaired, done.left), (0, found.len() as u64), "{reported:?}");
         assert_eq!(rig.rows(), rows);
     }
 }
@@ -163,8 +163,8 @@ fn a_flipped_byte_in_a_table() {
     ] {
         flip(at);
         let (summary, found) = look();
-        let told: Vec<_> = found.iter().map(|f| f.problem.name()).collect();
-        assert_eq!((summary.unreadable, &told[..]), (1, names), "at {at} of {bytes}: {found:?}");
+        let reported: Vec<_> = found.iter().map(|f| f.problem.name()).collect();
+        assert_eq!((summary.unreadable, &reported[..]), (1, names), "at {at} of {bytes}: {found:?}");
         // A block of the table, not more.
         assert!(
             summary.rows < whole.rows && summary.rows > whole.rows - 400,

@@ -1,7 +1,7 @@
 //! `chiton branch`: several copies of a directory side by side.
 //!
 //! ```text
-//!   create ─▶ nobody's ─▶ mount ─▶ its process has it ─▶ umount ─▶ nobody's ─▶ merge | delete
+//!   create ─▶ free ─▶ mount ─▶ its process has it ─▶ umount ─▶ free ─▶ merge | delete
 //!                │                     │ asked through its control socket (user.json in the state directory)
 //!                └─ diff, merge, delete: this process takes it for as long as that takes
 //! ```

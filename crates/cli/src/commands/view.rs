@@ -1,7 +1,7 @@
 //! `chiton view`: a directory with unmerged journals merged into it.
 //!
 //! ```text
-//!   PATH ─▶ Source: a server's view of its rows, or the stores of nobody's server
+//!   PATH ─▶ Source: a server's view of its rows, or stores without a server
 //!             │ preview                          journals: which, and where
 //!             ▼                                       │
 //!        Composition ◀───────────── laid one by one ──┘ ──▶ a listing, JSON, or a local directory

@@ -285,8 +285,8 @@ impl Later {
     }
 
     pub(crate) fn start(mut self) -> Process {
-        let mut told = self.process.child.stdin.take().expect("piped");
-        told.write_all(b"now\n").expect("it waits");
+        let mut reported = self.process.child.stdin.take().expect("piped");
+        reported.write_all(b"now\n").expect("it waits");
         self.process.says("serving ", self.before + 1);
         self.process
     }

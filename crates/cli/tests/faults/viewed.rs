@@ -90,9 +90,9 @@ fn a_deltafs_subtree_is_viewed_while_its_job_works() {
         assert!(job.join().expect("the job goes on") > 0);
     });
     // Nothing is different.
-    let told =
+    let reported =
         |all: &[Value]| (all[0]["generation"].clone(), all[0]["owner"].clone(), all[0]["merged"].clone());
-    assert_eq!(told(&two.decouplings()), told(&before));
+    assert_eq!(reported(&two.decouplings()), reported(&before));
     assert_eq!(errno(fs::metadata(&far)), Some(libc_busy()));
     let expected = look(&near);
     done(&["merge", text(&near)]);
@@ -206,9 +206,12 @@ fn branches_are_viewed_together_as_their_merges_would_make_the_tree() {
 
     let was = look(&tree);
     let seen = view(&[text(&tree), "--journal", "one", "--journal", "two"], 5);
-    let mut told = conflicts(&seen);
-    told.sort();
-    assert_eq!(told, ["dir/file1, one, changed, two, changed", "dir/file4, global, changed, one, removed"]);
+    let mut reported = conflicts(&seen);
+    reported.sort();
+    assert_eq!(
+        reported,
+        ["dir/file1, one, changed, two, changed", "dir/file4, global, changed, one, removed"]
+    );
     for (path, expect) in [
         ("dir/file1", "two"),
         ("dir/file2", "global"),

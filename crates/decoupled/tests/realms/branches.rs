@@ -35,7 +35,7 @@ impl Party {
 
     /// How often something was done at the server.
     fn count(&self, kind: &str) -> u64 {
-        let text = self.client.admin("status").expect("told");
+        let text = self.client.admin("status").expect("reported");
         let status: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         status["operations"][kind].as_u64().unwrap_or_else(|| panic!("no {kind} in {status}"))
     }
@@ -78,8 +78,8 @@ fn branches_see_the_base_and_their_own_changes_only() {
         realm.discard().expect("dropped");
     }
     assert_eq!(tree(&base.client, "/tree"), expected[2]);
-    assert_eq!(base.realms.branches(None).expect("told"), []);
-    assert!(ours.realms.left().expect("told").is_empty());
+    assert_eq!(base.realms.branches(None).expect("reported"), []);
+    assert!(ours.realms.left().expect("reported").is_empty());
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_merged_branch_conflicts_with_the_next_one() {
         }
         two.client().remove("/gone").expect("removed");
         assert_eq!(merge(&one).conflict_count, 0);
-        let diff = two.diff().expect("told");
+        let diff = two.diff().expect("reported");
         let paths: Vec<&str> = diff.conflicts.iter().map(|(change, _)| &change.path[..]).collect();
         assert_eq!(paths, ["both"]);
 
@@ -136,7 +136,7 @@ fn a_merged_branch_conflicts_with_the_next_one() {
         assert_eq!(read("/tree/first"), Ok(b"by one".to_vec()));
         assert_eq!(read("/tree/second-new"), Ok(b"by two".to_vec()));
         assert_eq!(read("/tree/gone"), Err(Refusal::NotFound));
-        assert_eq!(ours.realms.branches(None).expect("told"), []);
+        assert_eq!(ours.realms.branches(None).expect("reported"), []);
     }
 }
 
@@ -180,7 +180,7 @@ fn a_branch_waits_for_whoever_opens_it_next() {
     assert_eq!(refusal(ours.realms.open_branch(root, &name("two"))), Some(Refusal::NotFound));
     let deleted = ours.realms.delete_branch(root, &name("one"), false);
     assert_eq!(deleted.err().map(|error| error.refusal()), Some(Refusal::Busy));
-    assert!(ours.realms.branch(root, &name("one")).expect("told").is_in_use());
+    assert!(ours.realms.branch(root, &name("one")).expect("reported").is_in_use());
     let expected = of(&realm);
 
     // In order.
@@ -203,7 +203,7 @@ fn a_branch_waits_for_whoever_opens_it_next() {
     assert_eq!(of(&realm), expected);
     merge(&realm);
     assert_eq!(tree(&ours.client, "/tree"), expected);
-    assert_eq!(ours.realms.branches(None).expect("told"), []);
+    assert_eq!(ours.realms.branches(None).expect("reported"), []);
 }
 
 #[test]
@@ -227,11 +227,11 @@ fn a_deleted_branch_leaves_nothing() {
             None => {
                 assert_eq!(deleted.err().map(|error| error.refusal()), Some(Refusal::Busy), "elsewhere");
                 ours.realms.delete_branch(root, &name("one"), false).expect("deleted");
-                assert!(ours.realms.left().expect("told").is_empty());
+                assert!(ours.realms.left().expect("reported").is_empty());
             }
             Some(_) => assert_eq!(deleted, Ok(()), "from any machine"),
         }
-        assert_eq!(ours.realms.branches(None).expect("told"), []);
+        assert_eq!(ours.realms.branches(None).expect("reported"), []);
         assert_eq!(tree(&ours.client, "/tree"), before);
         // The name is free again.
         ours.branch(root, "one").expect("made").discard().expect("dropped");
@@ -248,7 +248,7 @@ fn a_branch_that_keeps_nothing_is_refused_and_one_beside_a_job_is_not() {
         let made =
             ours.realms.create_branch(&ours.client.caller(), root, &name("one"), Some(policy.as_bytes()));
         assert_eq!(made.err().map(|error| error.refusal()), Some(Refusal::Invalid), "{policy}");
-        assert_eq!(ours.realms.branches(None).expect("told"), []);
+        assert_eq!(ours.realms.branches(None).expect("reported"), []);
     }
     let branch = ours.branch(root, "one").expect("made");
     let job = ours.decouple(root, crate::site::ON_DISK).expect("beside the branch");

@@ -109,10 +109,13 @@ fn a_composition_shows_the_merges_and_changes_nothing() {
         let reports = [&one, &two].map(|realm| realm.merge_with(overwrite, &|_| {}).expect("merged"));
         assert_eq!(shown, tree(&base.client, "/tree"), "seed {seed}");
         let met: Vec<_> = reports.iter().flat_map(|report| report.conflicts.iter().cloned()).collect();
-        let told: Vec<_> = composed.contradictions().iter().map(|one| one.line.clone()).collect();
+        let reported: Vec<_> = composed.contradictions().iter().map(|one| one.line.clone()).collect();
         // A view does not compare contents, so it also names equal changes of both sides.
-        let mut rest = told.iter();
-        assert!(met.iter().all(|line| rest.any(|other| other == line)), "seed {seed}: {met:?} of {told:?}");
+        let mut rest = reported.iter();
+        assert!(
+            met.iter().all(|line| rest.any(|other| other == line)),
+            "seed {seed}: {met:?} of {reported:?}"
+        );
         assert!(!met.is_empty(), "seed {seed}");
     }
 }
@@ -203,8 +206,8 @@ fn every_conflict_names_both_sides_and_the_later_journal_prevails() {
     base.client.sync().expect("there");
 
     let composed = compose(&site, &[&one, &two]);
-    let mut told = short(composed.contradictions());
-    told.sort();
+    let mut reported = short(composed.contradictions());
+    reported.sort();
     let expect = [
         "/tree/both: one new file, two new file",
         "/tree/deleted first: one removed, two changed",
@@ -215,7 +218,7 @@ fn every_conflict_names_both_sides_and_the_later_journal_prevails() {
         "/tree/large: one changed, two changed",
         "/tree/moved by two: one moved, two moved",
     ];
-    assert_eq!(told, expect);
+    assert_eq!(reported, expect);
     let read = |path: &str| composed.client().read_file(at(path)).expect("there");
     for path in ["both", "edited", "edited globally", "deleted first"] {
         assert_eq!(read(path), b"two", "{path}");

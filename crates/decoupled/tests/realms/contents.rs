@@ -228,7 +228,7 @@ fn directories_of_one_name_become_one_though_one_branch_was_made_later() {
     two.client().create_file("/file", b"2").expect("made");
     merge(&one);
     let paths: Vec<String> =
-        two.diff().expect("told").conflicts.into_iter().map(|(change, _)| change.path).collect();
+        two.diff().expect("reported").conflicts.into_iter().map(|(change, _)| change.path).collect();
     assert_eq!(paths, ["file"]);
     let stopped = two.merge_with(Some(OnConflict::Abort), &|_| {}).expect("answered");
     assert!(stopped.stopped && stopped.sent == 0, "{stopped}");
@@ -312,7 +312,7 @@ fn equal_changes_are_no_conflict() {
             realm.client().write_file("/new", &of(b'n')).expect("written");
         }
         merge(&t.one);
-        assert_eq!(t.two.diff().expect("told").conflicts, []);
+        assert_eq!(t.two.diff().expect("reported").conflicts, []);
         let report = t.two.merge_with(Some(on_conflict), &|_| {}).expect("merged");
         assert!(report.ended && report.conflict_count == 0, "{report}");
         assert_eq!(t.names(), ["f", "new"]);
@@ -415,7 +415,7 @@ fn a_file_removed_by_both_is_gone_whatever_ours_did_before() {
     remove(one, &["/through"]);
     remove(two.two.client(), &["/through"]);
     two.two.merge(&|_| {}).expect("merged");
-    assert!(two.one.conflicts().expect("told").iter().any(|one| one.path == "through"));
+    assert!(two.one.conflicts().expect("reported").iter().any(|one| one.path == "through"));
     let report = two.one.merge_with(Some(OnConflict::Abort), &|_| {}).expect("compared");
     assert!(report.stopped && report.sent == 0, "{report}");
     assert_eq!(two.read("/t/kept"), Ok(of(1)));
@@ -477,14 +477,14 @@ fn names_that_are_given_up_again_do_not_stop_a_merge_in_its_midst() {
         (there_and_back, moves, "a"),
     ] {
         let two = two_of(ours, theirs);
-        let conflicts = two.one.conflicts().expect("told");
+        let conflicts = two.one.conflicts().expect("reported");
         assert!(conflicts.iter().any(|conflict| conflict.path == path), "{path}: {conflicts:?}");
         let report = two.one.merge_with(Some(OnConflict::Abort), &|_| {}).expect("compared");
         assert!(report.stopped && report.sent == 0, "{path}: {report}");
         assert_eq!(two.read("/t/kept"), Ok(of(1)));
-        assert!(two.one.diff().expect("told").to_string().contains("temporary"));
+        assert!(two.one.diff().expect("reported").to_string().contains("temporary"));
     }
     // Without a change by others there is no conflict.
     let two = two_of(there_and_back, &|_| {});
-    assert_eq!(two.one.diff().expect("told").conflicts, []);
+    assert_eq!(two.one.diff().expect("reported").conflicts, []);
 }

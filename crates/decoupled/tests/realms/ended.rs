@@ -70,7 +70,7 @@ fn a_truncated_journal_is_resumed_only_if_accepted() {
     }
     let durable = realm.status().durable;
     realm.abandon();
-    let dir = first.realms.left().expect("told")[0].dir.clone();
+    let dir = first.realms.left().expect("reported")[0].dir.clone();
     cut_off(&dir, 30);
 
     let again = site.connected();
@@ -130,7 +130,7 @@ fn a_journal_that_is_cut_off_under_its_client_is_not_merged_in_silence() {
         realm.client().create_file(format!("/f{n}"), b"durable").expect("made");
         realm.client().sync().expect("durable");
     }
-    let dir = ours.realms.left().expect("told")[0].dir.clone();
+    let dir = ours.realms.left().expect("reported")[0].dir.clone();
     cut_off(&dir, 30);
     let results = [realm.merge(&|_| {}).map(drop), realm.sync(&|_| {}).map(drop), realm.diff().map(drop)];
     for result in results {
@@ -152,7 +152,7 @@ fn a_torn_unacknowledged_commit_is_no_loss() {
     realm.client().create_file("/f", b"durable").expect("made");
     realm.client().sync().expect("durable");
     realm.abandon();
-    let dir = first.realms.left().expect("told")[0].dir.clone();
+    let dir = first.realms.left().expect("reported")[0].dir.clone();
     let segment =
         fs::read_dir(dir.join("journal")).expect("there").next().expect("one").expect("an entry").path();
     let mut bytes = fs::read(&segment).expect("read");
@@ -199,7 +199,7 @@ fn a_client_hears_that_its_decoupling_was_ended_and_its_journal_becomes_a_branch
     assert_eq!(report.conflict_count, 1, "{report}");
     assert_eq!(others.client.read_file("/job/large"), Ok(large));
     assert_eq!(others.client.read_file("/job/theirs"), Ok(b"theirs".to_vec()));
-    assert!(again.realms.left().expect("told").is_empty());
+    assert!(again.realms.left().expect("reported").is_empty());
 }
 
 #[test]
@@ -215,12 +215,12 @@ fn discard_drops_a_decoupling_that_was_ended_elsewhere() {
     until("the client hears of both", || dropped.is_lost() && waiting.is_lost());
     dropped.discard().expect("dropped");
     assert!(dropped.is_ended());
-    assert_eq!(ours.realms.branches(None).expect("told").len(), 1);
+    assert_eq!(ours.realms.branches(None).expect("reported").len(), 1);
     assert!(ours.realms.close().is_empty(), "an orderly end leaves the other's journal");
     let again = site.connected();
     assert_eq!(again.realms.drop_over().expect("dropped"), [waiting.id()]);
-    assert!(again.realms.left().expect("told").is_empty());
-    assert!(again.realms.branches(None).expect("told").is_empty());
+    assert!(again.realms.left().expect("reported").is_empty());
+    assert!(again.realms.branches(None).expect("reported").is_empty());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_conflict_is_resolved_and_the_merge_goes_past_it() {
     others.client.write_file("/job/removed", b"by them").expect("written");
     assert!(realm.merge(&|_| {}).expect("compared").stopped);
     let open = |realm: &chiton_decoupled::Realm| {
-        let all = realm.conflicts().expect("told");
+        let all = realm.conflicts().expect("reported");
         let mut open: Vec<_> = all.into_iter().filter(|one| !one.resolved).map(|one| one.path).collect();
         open.sort();
         open
@@ -292,7 +292,7 @@ fn resolutions_of_a_branch_outlive_the_process_that_made_them() {
     assert!(ours.realms.close().is_empty());
     let again = site.connected();
     let branch = again.realms.open_branch(root, &name("one")).expect("opened");
-    assert!(branch.conflicts().expect("told").iter().all(|one| one.resolved));
+    assert!(branch.conflicts().expect("reported").iter().all(|one| one.resolved));
     merge(&branch);
     assert_eq!(again.client.read_file("/tree/f"), Ok(b"branch".to_vec()));
 }
@@ -336,7 +336,7 @@ fn a_rebased_branch_has_the_changes_of_both_sides() {
     assert!(!done.stopped, "{done}");
 
     let names: Vec<_> =
-        rebasing.realms.branches(Some(root)).expect("told").iter().map(|b| b.name()).collect();
+        rebasing.realms.branches(Some(root)).expect("reported").iter().map(|b| b.name()).collect();
     assert_eq!(names, ["one"]);
     let branch = rebasing.realms.open_branch(root, &name("one")).expect("opened");
     for (file, expect) in [

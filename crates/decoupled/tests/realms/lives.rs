@@ -117,7 +117,7 @@ fn a_diff_names_own_changes_and_those_of_others() {
     client.rename_path("/dir/sub", "/dir/below").expect("moved");
     others.client.write_file("/job/both", b"theirs").expect("written");
     others.client.sync().expect("there");
-    let diff = realm.diff().expect("told");
+    let diff = realm.diff().expect("reported");
     let found: Vec<(&str, ChangeKind, Option<&str>)> =
         diff.changes.iter().map(|c| (&c.path[..], c.kind, c.from.as_deref())).collect();
     assert_eq!(
@@ -150,7 +150,7 @@ fn directories_of_one_name_become_one() {
         realm.client().create_file("/out/deep/ours", b"ours").expect("made");
         others.client.mkdir_all("/job/out/deep").expect("made");
         others.client.create_file("/job/out/deep/theirs", b"theirs").expect("made");
-        assert_eq!(realm.diff().expect("told").conflicts, []);
+        assert_eq!(realm.diff().expect("reported").conflicts, []);
         let report = realm.sync(&|_| {}).expect("merged so far");
         assert!(!report.stopped && report.conflict_count == 0, "{report}");
 
@@ -158,7 +158,7 @@ fn directories_of_one_name_become_one() {
         realm.client().create_file("/out/more/both", b"ours").expect("made");
         others.client.mkdir_all("/job/out/more").expect("made");
         others.client.create_file("/job/out/more/both", b"theirs").expect("made");
-        let found = realm.diff().expect("told").conflicts;
+        let found = realm.diff().expect("reported").conflicts;
         let found: Vec<_> = found.iter().map(|(change, theirs)| (&change.path[..], *theirs)).collect();
         assert_eq!(found, [("out/more/both", SideVersion::Changed)]);
         let report = realm.merge(&|_| {}).expect("merged");
@@ -294,7 +294,7 @@ fn conflicts_are_found_before_anything_is_merged() {
         ours_does(realm.client());
         others_do(&others.client);
         others.client.sync().expect("there");
-        let diff = realm.diff().expect("told");
+        let diff = realm.diff().expect("reported");
         assert_eq!(!diff.conflicts.is_empty(), contradicts, "{what}: {diff}");
         let report = realm.merge(&|_| {}).expect("an answer");
         assert_eq!(report.stopped, contradicts, "{what}: {report}");
@@ -319,14 +319,14 @@ fn a_decoupling_that_was_ended_elsewhere_is_not_resumed() {
     merge(&elsewhere.realms.adopt(in_store.id()).expect("gone on with"));
     site.end_by_force(on_disk.id());
     let again = site.connected();
-    assert_eq!(again.realms.left().expect("told").len(), 2);
+    assert_eq!(again.realms.left().expect("reported").len(), 2);
     let recovered = again.realms.recover();
     assert!(matches!(&recovered[..], [Err(_)]), "the journal on the disk is kept, and told of");
-    let left = again.realms.left().expect("told");
+    let left = again.realms.left().expect("reported");
     assert_eq!(left.iter().map(|left| left.realm).collect::<Vec<_>>(), [on_disk.id().0]);
     let going_on = again.take("/more", crate::site::ON_DISK);
     assert_eq!(again.realms.drop_over().expect("dropped"), [on_disk.id()]);
-    let left = again.realms.left().expect("told");
+    let left = again.realms.left().expect("reported");
     assert_eq!(left.iter().map(|left| left.realm).collect::<Vec<_>>(), [going_on.id().0]);
     merge(&going_on);
 }

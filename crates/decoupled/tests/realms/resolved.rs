@@ -127,7 +127,7 @@ fn theirs_is_copied_here_with_all_that_it_is() {
     assert!(realm.merge(&|_| {}).expect("compared").stopped);
     // A file that was removed and made again is listed twice.
     let contested: BTreeSet<String> =
-        realm.conflicts().expect("told").into_iter().map(|conflict| conflict.path).collect();
+        realm.conflicts().expect("reported").into_iter().map(|conflict| conflict.path).collect();
     for path in &contested {
         let resolved = realm.resolve_conflict(path.as_bytes(), Choice::Theirs);
         resolved.unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -216,7 +216,7 @@ fn a_file_that_moved_and_is_the_same_on_both_sides_is_merged() {
     let report = realm.merge(&|_| {}).expect("merged");
     if report.stopped {
         assert_eq!(report.sent, 0, "{report}");
-        for conflict in realm.conflicts().expect("told") {
+        for conflict in realm.conflicts().expect("reported") {
             realm.resolve_conflict(conflict.path.as_bytes(), Choice::Theirs).expect("resolved");
         }
         merge(&realm);
@@ -273,7 +273,7 @@ fn one_name_of_a_file_is_resolved_to_theirs_and_the_other_keeps_ours() {
     realm.resolve_conflict(b"b", Choice::Theirs).expect("resolved");
     assert_eq!(here.read_file("/a"), Ok(b"ours".to_vec()));
     // Theirs took a name of the file, which counts as a change of it under the other.
-    for conflict in realm.conflicts().expect("told").into_iter().filter(|conflict| !conflict.resolved) {
+    for conflict in realm.conflicts().expect("reported").into_iter().filter(|conflict| !conflict.resolved) {
         realm.resolve_conflict(conflict.path.as_bytes(), Choice::Ours).expect("resolved");
     }
     merge(&realm);

@@ -96,7 +96,7 @@ fn a_lost_commit_is_reported() {
     let (journal, used) = trim_journal(&whole);
     let bytes = fs::read(&journal).unwrap();
     let journal = journal.strip_prefix(&whole).unwrap();
-    let mut told = 0;
+    let mut reported = 0;
     for case in 0..24 {
         let copy = dir.path().join(format!("copy{case}"));
         copy_tree(&whole, &copy).unwrap();
@@ -111,12 +111,12 @@ fn a_lost_commit_is_reported() {
             Ok(store) => assert_eq!(store.get(b"n"), Ok(Some(20u64.to_le_bytes().to_vec())), "case {case}"),
             Err(StoreError::Corrupt { path, .. }) => {
                 assert_eq!(path, copy);
-                told += 1;
+                reported += 1;
             }
             Err(other) => panic!("case {case}: {other}"),
         }
     }
-    assert!(told >= 20, "only {told} of 24 damages were noticed");
+    assert!(reported >= 20, "only {reported} of 24 damages were noticed");
 }
 
 /// A store that fjall would take for an unfinished one is reported and left unchanged: with the file restored, all
@@ -211,7 +211,7 @@ fn damaged_files_are_typed_errors() {
     trim_journal(&whole);
     let mut all = Vec::new();
     files(&whole, &mut all).unwrap();
-    let (mut cases, mut told) = (0, 0);
+    let (mut cases, mut reported) = (0, 0);
     for file in all {
         let name = file.strip_prefix(&whole).unwrap();
         let bytes = fs::read(&file).unwrap();
@@ -238,14 +238,14 @@ fn damaged_files_are_typed_errors() {
                 ),
                 Err(StoreError::Corrupt { path, .. } | StoreError::Io { path, .. }) => {
                     assert_eq!(path, copy);
-                    told += 1;
+                    reported += 1;
                 }
                 Err(other) => panic!("{name:?} step {step}: {other}"),
             }
             fs::remove_dir_all(&copy).unwrap();
         }
     }
-    assert!(told > 0, "none of {cases} damages was noticed");
+    assert!(reported > 0, "none of {cases} damages was noticed");
 }
 
 /// Commits through the journal and past it, alternately and over the same keys: the later one wins, also after a
@@ -347,9 +347,9 @@ fn a_damaged_list_is_named_and_rebuilt_from_its_copy() {
             fs::write(copy.join(name), bytes).unwrap();
             let error = open(&copy).err().map(|e| e.to_string());
             // A list that does not count any more does no harm.
-            let told =
+            let reported =
                 error.as_ref().is_none_or(|e| e.contains("rows/keyspaces/") && e.contains("--rebuild"));
-            assert!(told, "{name:?} byte {at}: {error:?}");
+            assert!(reported, "{name:?} byte {at}: {error:?}");
             let done = FjallMetastore::rebuild(&copy, FjallOptions::default()).unwrap();
             assert_eq!(done.is_empty(), error.is_none(), "{name:?} byte {at}: {done:?}");
             let rows = open(&copy).unwrap().scan(Bound::Unbounded, None, usize::MAX).unwrap();
@@ -393,7 +393,7 @@ fn a_damaged_journal_of_the_library_is_named_and_the_rows_go_back() {
     store.close().unwrap();
     let bytes = fs::read(whole.join("rows/0.jnl")).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    let mut told = 0;
+    let mut reported = 0;
     for at in (0..used).step_by(used / 40).chain([used / 2]) {
         let path = dir.path().join("copy");
         copy_tree(&whole, &path).unwrap();
@@ -405,7 +405,7 @@ fn a_damaged_journal_of_the_library_is_named_and_the_rows_go_back() {
             error.as_ref().is_none_or(|e| e.contains("rows/0.jnl") && e.contains("--rebuild")),
             "byte {at}: {error:?}"
         );
-        told += u32::from(error.is_some());
+        reported += u32::from(error.is_some());
         let done = FjallMetastore::rebuild(&path, FjallOptions::default()).unwrap();
         assert_eq!(
             done.iter().any(|line| line.starts_with("went back to commit")),
@@ -422,7 +422,7 @@ fn a_damaged_journal_of_the_library_is_named_and_the_rows_go_back() {
         drop(store);
         fs::remove_dir_all(&path).unwrap();
     }
-    assert!(told > 30, "{told}");
+    assert!(reported > 30, "{reported}");
 }
 
 /// If the library's journal cannot be read at all, the rows are those of the tables.

@@ -65,7 +65,7 @@ fn canaries_broken_rules_are_noticed() {
         let said = failure.unwrap_or_else(|| panic!("{canary:?} was not noticed")).what;
         assert!(
             expect.iter().any(|words| said.contains(words)),
-            "{canary:?} is not told by {expect:?}: {said}"
+            "{canary:?} is not noticed by {expect:?}: {said}"
         );
     }
 }

@@ -181,9 +181,9 @@ fn shorter(args: &Args, seed: u64, case: &Case, wrong: &str) {
 
 /// Prints the parties' events; with `all` also those of the network.
 fn print_lines(outcome: &Outcome, all: bool) {
-    let told = ["step:", "side", "others", "dies:", "no start", "server:"];
-    let is_told = |line: &str| all || told.iter().any(|begin| line.starts_with(begin));
-    for (at, line) in outcome.lines.iter().filter(|(_, line)| is_told(line)) {
+    let reported = ["step:", "side", "others", "dies:", "no start", "server:"];
+    let is_printed = |line: &str| all || reported.iter().any(|begin| line.starts_with(begin));
+    for (at, line) in outcome.lines.iter().filter(|(_, line)| is_printed(line)) {
         println!("  {:>12.6} {}", at.as_secs_f64(), line.chars().take(240).collect::<String>());
     }
 }

@@ -1,9 +1,9 @@
 //! Files to which several clients append records: each file is, at each moment, the acknowledged records in their order.
 //!
 //! ```text
-//!   appended, acknowledged ──▶ every later read shows it, whole, once, behind what was acknowledged before it began
+//!   appended, acknowledged ──▶ every later read shows it, whole, once, behind records acknowledged before it began
 //!        │ fsync says yes ───▶ … for ever
-//!        │ its client dies, or is told EIO, before that ──▶ it may be missing
+//!        │ its client dies, or gets EIO, before that ──▶ it may be missing
 //! ```
 //!
 //! Invariants:

@@ -20,7 +20,7 @@ pub fn difference(expected: &Model, found: &Tree) -> Option<String> {
         paths += 1;
         let here = is.ino;
         if !is_unknown(ino) && ino != here {
-            return Some(format!("{shown} is inode {here}, its maker was told {ino}"));
+            return Some(format!("{shown} is inode {here}, but its maker got {ino}"));
         }
         if let Some(other) = pairs.insert(ino, here).filter(|other| *other != here) {
             return Some(format!("{shown} is inode {here}, another name of the same file is inode {other}"));
@@ -180,7 +180,7 @@ mod tests {
                 let copy = f.nodes["/l"].clone();
                 f.nodes.insert("/x".to_owned(), copy);
             }),
-            ("its maker was told 3", |f| at(f, "/d/f").ino = Ino(9)),
+            ("but its maker got 3", |f| at(f, "/d/f").ino = Ino(9)),
             ("which should be another file", |f| at(f, "/d/u").ino = Ino(3)),
             ("the content differs from byte 1", |f| at(f, "/d/f").content = b"aXc".to_vec()),
             ("the size", |f| at(f, "/d/f").size = 4),

@@ -4,12 +4,12 @@
 //! A deed is an operation with a unique effect that can be counted afterwards: a file that no other operation
 //! creates, a record that no other appends. Its fate is the answer to its caller.
 //!
-//! | told | seen afterwards |
+//! | answer | seen afterwards |
 //! |---|---|
 //! | done | once |
-//! | refused | never: nobody else does it, so a refusal means that it was carried out before, or that it was lost |
+//! | refused | never: no other deed has this effect, so a refusal means that it was carried out before, or that it was lost |
 //! | nothing (its client died first) | at most once |
-//! | (nobody asked) | never |
+//! | (no call) | never |
 //!
 //! The deeds of one caller appear in their order.
 
@@ -68,7 +68,7 @@ pub fn check(deeds: &[Deed], found: &[String]) -> Result<(), Violation> {
             DeedAnswer::Refused(refusal) => {
                 return Err(violation(
                     CHECKER,
-                    format!("{token:?} is there, caller {who} was told: {refusal}"),
+                    format!("{token:?} exists, although caller {who} was refused: {refusal}"),
                 ));
             }
             DeedAnswer::Done | DeedAnswer::Unanswered => {}
@@ -79,7 +79,7 @@ pub fn check(deeds: &[Deed], found: &[String]) -> Result<(), Violation> {
             DeedAnswer::Done if !counts.contains_key(deed.token.as_str()) => {
                 return Err(violation(
                     CHECKER,
-                    format!("{:?} is missing, caller {} was told that it was done", deed.token, deed.by),
+                    format!("{:?} is missing, although caller {} got success", deed.token, deed.by),
                 ));
             }
             // Only an earlier attempt of the same deed can have stood in its way.
@@ -153,7 +153,7 @@ mod tests {
         let cases: [(&[&str], &str); 5] = [
             (&["a"], "\"b\" is missing"),
             (&["a", "b", "b"], "\"b\" of caller 2 is there 2 times"),
-            (&["a", "b", "c"], "\"c\" is there, caller 1 was told: no space left"),
+            (&["a", "b", "c"], "\"c\" exists, although caller 1 was refused: no space left"),
             (&["a", "b", "d", "d"], "\"d\" of caller 1 is there 2 times"),
             (&["a", "b", "x"], "nobody asked"),
         ];

@@ -106,7 +106,7 @@ impl<S: Spec> Search<'_, S> {
         for n in candidates {
             let call = &self.history[n];
             let (next, answer) = self.spec.step(state, &call.call);
-            if call.ended.as_ref().is_some_and(|(_, told)| *told != answer) {
+            if call.ended.as_ref().is_some_and(|(_, reported)| *reported != answer) {
                 continue;
             }
             taken[n / 64] |= 1 << (n % 64);

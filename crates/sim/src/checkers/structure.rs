@@ -26,9 +26,9 @@ pub fn check(store: &dyn Metastore, objects: &dyn Objects) -> Result<(), Violati
     if findings.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> =
+    let reported: Vec<String> =
         findings.iter().take(REPORTED_MAX).map(|finding| format!("\n  {finding}")).collect();
-    Err(violation("structure", format!("{} inconsistencies:{}", findings.len(), told.concat())))
+    Err(violation("structure", format!("{} inconsistencies:{}", findings.len(), reported.concat())))
 }
 
 #[cfg(test)]

@@ -293,7 +293,7 @@ impl Life {
     }
 
     /// Checks that an error of writing back is reported to each descriptor (S23).
-    fn tells(&mut self, action: &Action, answer: &Answer) -> Result<(), Violation> {
+    fn check_reported_loss(&mut self, action: &Action, answer: &Answer) -> Result<(), Violation> {
         let (Action::Fsync { handle } | Action::Close { handle } | Action::Open { handle, .. }) = action
         else {
             return Ok(());
@@ -364,7 +364,7 @@ impl Life {
         let Some(under_way) = self.under_way.take_if(|under_way| under_way.call == call) else {
             return Ok(());
         };
-        self.tells(&under_way.action, answer)?;
+        self.check_reported_loss(&under_way.action, answer)?;
         if let Answer::Refused(refusal) = answer {
             return self.refused(under_way, *refusal);
         }

@@ -3,17 +3,17 @@
 //!
 //! ```text
 //!   set A │ some operations, a file held open │ set B (merge first, decouple then, as the cells say) ‖ more operations │ more
-//!                                             ╰──────── here somebody dies just after the n-th write ────────╯
-//!   ─▶ who is left goes on, or a later life does ─▶ the crash oracle ─▶ set B, operations, all die ─▶ the crash oracle
+//!                                             ╰──────── here a machine dies just after the n-th write ────────╯
+//!   ─▶ the survivor continues, or a later life does ─▶ the crash oracle ─▶ set B, operations, all die ─▶ the crash oracle
 //! ```
 //!
 //! The files that must exist, of those acknowledged before a death:
 //!
-//! | who dies | carried out by the server | carried out by the client, and not merged |
+//! | victim | carried out by the server | carried out by the client, and not merged |
 //! |---|---|---|
-//! | the server | all; under `none` what the last checkpoint held | all |
-//! | the client's machine | all but what was buffered | what fsync answered; under `none` what was merged |
-//! | both | what fsync answered; under `none` what the last checkpoint held | what fsync answered; under `none` what was merged |
+//! | the server | all; under `none` the last checkpoint | all |
+//! | the client's machine | all but buffers | up to the last fsync; under `none` merged files |
+//! | both | up to the last fsync; under `none` the last checkpoint | up to the last fsync; under `none` merged files |
 //!
 //! and in all cases merged files, and files acknowledged before a decoupling began. The existing files are a
 //! prefix, across the change too: so nothing that survives depends on lost data.

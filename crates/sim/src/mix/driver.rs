@@ -65,8 +65,8 @@ fn carry_out(client: &Client, actions: &[Action]) -> Vec<String> {
     let mut lines = Vec::new();
     for action in actions {
         let answer = perform(client, &mut handles, action);
-        let told: String = format!("{action:?}").chars().take(160).collect();
-        lines.push(format!("{told}: {}", is_done(&answer)));
+        let reported: String = format!("{action:?}").chars().take(160).collect();
+        lines.push(format!("{reported}: {}", is_done(&answer)));
         if matches!(answer, Answer::Refused(_)) {
             break;
         }
@@ -343,8 +343,8 @@ impl Driver {
         }
         let deaths = self.stage.deaths();
         let (desk, realm) = self.at_work(n);
-        let told = within(&desk, &realm, |realm| realm.diff());
-        match told {
+        let reported = within(&desk, &realm, |realm| realm.diff());
+        match reported {
             Err(error) if !desk.live.is_over() && !self.failed_by_a_death(n, deaths) => {
                 Err(format!("a comparison fails: {error}"))
             }
@@ -446,7 +446,7 @@ impl Driver {
             let (branch, level) = (side.setup.branch, side.setup.durability);
             let (realms, name) = (desk.realms.clone(), name.clone());
             let found = on(desk, move |client| {
-                let told = |error: RealmError| error.to_string();
+                let reported = |error: RealmError| error.to_string();
                 let all = listed(client).map_err(|refusal| refusal.to_string())?;
                 if all.iter().all(|info| info.claim.realm != claim.realm) {
                     return Ok(None);
@@ -455,18 +455,18 @@ impl Driver {
                     return Err("its session ends by itself".to_owned());
                 }
                 if branch {
-                    return realms.open_branch(root, &name).map(Some).map_err(told);
+                    return realms.open_branch(root, &name).map(Some).map_err(reported);
                 }
                 let mut why = None;
                 for one in realms.recover() {
                     match one {
                         Ok(realm) if realm.id() == claim.realm => return Ok(Some(realm)),
                         Ok(_) => return Err("another is found".to_owned()),
-                        Err(error) => why = Some(told(error)),
+                        Err(error) => why = Some(reported(error)),
                     }
                 }
                 match (why, level) {
-                    (None, "global") => realms.adopt(claim.realm).map(Some).map_err(told),
+                    (None, "global") => realms.adopt(claim.realm).map(Some).map_err(reported),
                     (why, _) => Err(why.unwrap_or("nothing is left on this machine".to_owned())),
                 }
             });

@@ -2,11 +2,11 @@
 //!
 //! | of an entry or file | after the merge |
 //! |---|---|
-//! | nobody else touched it | what ours saw |
-//! | ours did not touch it | what theirs saw |
+//! | theirs did not touch it | the version of ours |
+//! | ours did not touch it | the version of theirs |
 //! | both did, ours has a file or directory under the name | ours |
 //! | both did, ours has nothing under the name | nothing, or theirs |
-//! | it was in neither | nothing, or what was put aside, or brought back, or what ours moved there before it removed it, and theirs kept |
+//! | it was in neither | nothing, or a file that was put aside or brought back, or one that ours moved there before it removed it, and theirs kept |
 //! | a file that is on both sides | it is somewhere |
 //!
 //! The content of each file is, as a whole, one that a side had in a single file: no merge mixes the bytes of two.
@@ -240,8 +240,8 @@ impl Merge<'_> {
             return Err(format!("{what} under keep_both"));
         }
         match self.conflicts {
-            Some(told) if (lost.len() as u64) > told => {
-                Err(format!("{what}, {} such, and {told} conflicts are told", lost.len()))
+            Some(reported) if (lost.len() as u64) > reported => {
+                Err(format!("{what}, {} such, and {reported} conflicts are reported", lost.len()))
             }
             _ => Ok(()),
         }
@@ -267,7 +267,7 @@ impl Merge<'_> {
 
     fn conflicts_are_reported(&self, o_names: &std::collections::BTreeSet<Entry>) -> Result<(), String> {
         let ([o_all, o_round], [t_all, t_round]) = (self.by_ours, self.by_theirs);
-        let Some(told) = self.conflicts.filter(|_| !self.by_itself) else { return Ok(()) };
+        let Some(reported) = self.conflicts.filter(|_| !self.by_itself) else { return Ok(()) };
         let beside = |a: &Touched, b: &Touched| {
             a.removed_dirs.iter().any(|dir| b.names.iter().any(|(parent, _)| parent == dir))
         };
@@ -276,10 +276,12 @@ impl Merge<'_> {
             && !(o_all.moves_dirs && t_all.moves_dirs)
             && !beside(o_all, t_all)
             && !beside(t_all, o_all);
-        if apart && told > 0 {
-            return Err(format!("{told} conflicts are told where nobody touched what the other did"));
+        if apart && reported > 0 {
+            return Err(format!(
+                "{reported} conflicts are reported although no side touched the changes of the other"
+            ));
         }
-        if told > 0 {
+        if reported > 0 {
             return Ok(());
         }
         let both = o_round
@@ -288,7 +290,7 @@ impl Merge<'_> {
             .filter(|ino| self.ours.nodes.contains_key(ino) && self.theirs.nodes.contains_key(ino))
             .find(|ino| !self.has_seen_in(**ino));
         if let Some(ino) = both {
-            return Err(format!("both wrote {ino:?}, and no conflict is told"));
+            return Err(format!("both wrote {ino:?}, and no conflict is reported"));
         }
         let made = o_round.names.intersection(&t_round.names).find(|at| {
             let (ours, theirs) = (self.ours.names.get(*at), self.theirs.names.get(*at));
@@ -300,7 +302,7 @@ impl Merge<'_> {
                 && !(is_dir(self.ours, ours) && is_dir(self.theirs, theirs))
         });
         match made {
-            Some(at) => Err(format!("both put something under {at:?}, and no conflict is told")),
+            Some(at) => Err(format!("both put something under {at:?}, and no conflict is reported")),
             None => Ok(()),
         }
     }
@@ -362,7 +364,7 @@ mod tests {
         theirs: &str,
         merged: &str,
         on_conflict: &str,
-        told: u64,
+        reported: u64,
     ) -> Result<(), String> {
         // One step after the other.
         let steps = |text: &str| text.split('>').map(view).collect::<Vec<View>>();
@@ -384,7 +386,7 @@ mod tests {
             by_ours: [&o, &o],
             by_theirs: [&t, &t],
             on_conflict,
-            conflicts: Some(told),
+            conflicts: Some(reported),
             by_itself: false,
             is_wide: true,
         };
@@ -393,7 +395,7 @@ mod tests {
 
     #[test]
     fn right_merges_are_right_and_each_wrong_one_is_noticed() {
-        for (base, ours, theirs, merged, on_conflict, told, right) in [
+        for (base, ours, theirs, merged, on_conflict, reported, right) in [
             // Apart.
             ("/a=1:a", "/a=1:b", "/a=1:a /t=9:t", "/a=1:b /t=9:t", "overwrite", 0, true),
             ("/a=1:a", "/a=1:b", "/a=1:a /t=9:t", "/a=1:a /t=9:t", "overwrite", 0, false),
@@ -428,8 +430,8 @@ mod tests {
             ("/a=1:a", "/b=1:a > ", "/a=1:t", "/b=1:t", "keep_both", 0, false),
             ("/a=1:a", "/b=1:a > ", "/a=1:t", "/c=1:t", "keep_both", 1, false),
         ] {
-            let found = judged(base, ours, theirs, merged, on_conflict, told);
-            let about = format!("{base} | {ours} | {theirs} | {merged} | {on_conflict} {told}");
+            let found = judged(base, ours, theirs, merged, on_conflict, reported);
+            let about = format!("{base} | {ours} | {theirs} | {merged} | {on_conflict} {reported}");
             assert_eq!(found.is_ok(), right, "{about}: {found:?}");
         }
     }

@@ -55,11 +55,11 @@ impl Driver {
                 continue;
             }
             if let Ok(report) = &merged {
-                let told = |line: &chiton_decoupled::ConflictLine| {
+                let reported = |line: &chiton_decoupled::ConflictLine| {
                     format!("{}: {} {} {}: {}", line.path, line.base, line.ours, line.theirs, line.resolution)
                 };
-                let told: Vec<String> = report.conflicts.iter().map(told).collect();
-                self.stage.line(format!("side {n}: merged: {} sent, {told:?}", report.sent));
+                let reported: Vec<String> = report.conflicts.iter().map(reported).collect();
+                self.stage.line(format!("side {n}: merged: {} sent, {reported:?}", report.sent));
             }
             match merged {
                 Ok(report) if report.stopped => {
@@ -79,12 +79,12 @@ impl Driver {
                         return Err(format!("something is lost: {report}"));
                     }
                     self.sides[n].is_safe();
-                    let told = (deaths == self.stage.deaths()).then_some(conflicts);
+                    let reported = (deaths == self.stage.deaths()).then_some(conflicts);
                     let ours = self.sides[n].sees();
                     if whole {
                         self.sides[n].over();
                     }
-                    return self.judge(n, &before, &ours, told);
+                    return self.judge(n, &before, &ours, reported);
                 }
                 Err(error) if realm.is_ended() && whole => {
                     self.stage.line(format!("side {n} has ended: {error}"));
@@ -170,7 +170,7 @@ impl Driver {
         Ok(())
     }
 
-    fn judge(&mut self, n: usize, before: &View, ours: &View, told: Option<u64>) -> Result<(), String> {
+    fn judge(&mut self, n: usize, before: &View, ours: &View, reported: Option<u64>) -> Result<(), String> {
         let tree = self.look()?;
         self.stage.line(format!("side {n} saw {}", short(ours)));
         self.stage.line(format!("others saw {}", short(before)));
@@ -178,8 +178,8 @@ impl Driver {
         let side = &self.sides[n];
         let hidden = side.is_active() && side.setup.interfere == "block";
         self.met.merges += 1;
-        self.met.conflicts += told.unwrap_or(0);
-        self.met.contradicted += u64::from(told.is_some_and(|told| told > 0));
+        self.met.conflicts += reported.unwrap_or(0);
+        self.met.contradicted += u64::from(reported.is_some_and(|reported| reported > 0));
         let (o, t) = (&side.by_ours, &side.by_theirs);
         let merge = Merge {
             ours,
@@ -190,13 +190,13 @@ impl Driver {
             by_ours: [&o[0], &o[1]],
             by_theirs: [&t[0], &t[1]],
             on_conflict: side.setup.on_conflict,
-            conflicts: told,
+            conflicts: reported,
             by_itself: side.setup.merges_by_itself() || side.is_blurred,
             is_wide: self.case.is_wide,
         };
         if !hidden
             && !self.others_merge_by_themselves(n)
-            && (side.setup.durability != "none" || told.is_some())
+            && (side.setup.durability != "none" || reported.is_some())
         {
             merge.judge()?;
         }

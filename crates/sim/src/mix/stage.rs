@@ -346,9 +346,9 @@ impl Stage {
         // Objects of ended decouplings are removed in the background.
         thread::sleep(Duration::from_secs(2));
         self.shut_down()?;
-        let told = |violation: crate::history::Violation| violation.what;
-        structure::check(self.disk(), false).map_err(told)?;
-        structure::check_realms(self.disk(), false).map_err(told)
+        let reported = |violation: crate::history::Violation| violation.what;
+        structure::check(self.disk(), false).map_err(reported)?;
+        structure::check_realms(self.disk(), false).map_err(reported)
     }
 
     fn disks(&self, n: usize) -> Vec<Arc<Disk>> {

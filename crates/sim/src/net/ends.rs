@@ -124,7 +124,7 @@ fn leases_in(reply: &Reply, question: &Question) -> Vec<(Ino, LeaseMode)> {
             attrs.map(|(attr, lease)| (attr.ino, *lease)).chain(of_names(*parent_leased)).collect()
         }
         Ok(Answer::Ahead(results)) => {
-            let each = question.told.iter().zip(results);
+            let each = question.made_early.iter().zip(results);
             each.filter_map(|(ino, result)| Some((*ino, result.as_ref().ok()?.1))).collect()
         }
         Ok(Answer::Names { leased: true, attr, .. }) => vec![(attr.ino, LeaseMode::Exclusive)],

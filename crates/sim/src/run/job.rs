@@ -141,10 +141,10 @@ impl Cluster {
 
 /// Ends, as an administrator does, decouplings without a client: their clients died before the grant arrived.
 pub(super) fn end_forsaken(client: &Client, begun: &BTreeSet<Ino>) -> Result<(), String> {
-    let told = |error: RealmError| error.to_string();
-    for info in list(client).map_err(told)? {
+    let reported = |error: RealmError| error.to_string();
+    for info in list(client).map_err(reported)? {
         if !begun.contains(&info.root) {
-            force_end(client, &info).map_err(told)?;
+            force_end(client, &info).map_err(reported)?;
         }
     }
     Ok(())

@@ -48,7 +48,7 @@ impl fmt::Display for Problem {
                 )
             }
             Problem::WrongPolicyHistory { version, is: None } => {
-                write!(f, "the history of policies tells another change in the place of {version}")
+                write!(f, "the history of policies has another change in the place of {version}")
             }
             Problem::UnreadableRows { after, before, cause } => {
                 f.write_str("the metadata store's rows ")?;

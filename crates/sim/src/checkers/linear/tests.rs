@@ -44,7 +44,7 @@ fn is_right(history: &[Seen<Call, u8>]) -> bool {
             let mut state = 0;
             for n in order {
                 let (next, answer) = Register.step(&state, &history[n].call);
-                assert!(history[n].ended.as_ref().is_none_or(|(_, told)| *told == answer));
+                assert!(history[n].ended.as_ref().is_none_or(|(_, reported)| *reported == answer));
                 state = next;
             }
             true

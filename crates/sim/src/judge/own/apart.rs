@@ -2,10 +2,10 @@
 //!
 //! | end | the tree equals |
 //! |---|---|
-//! | merged | what the client saw |
-//! | discarded | what was merged before; further only where it is merged by itself |
-//! | gone on with, and merged | what was found then |
-//! | the client is gone, and the subtree is everybody's | a prefix, no shorter than what was merged |
+//! | merged | the client's tree |
+//! | discarded | the changes merged before; more only with automatic merges |
+//! | resumed, and merged | the tree found then |
+//! | the client is gone, and the decoupling has ended | a prefix, no shorter than the merged changes |
 //!
 //! The tree that is found on resuming is a prefix, no shorter than the last fsync, if the policy keeps that.
 

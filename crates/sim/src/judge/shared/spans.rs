@@ -5,7 +5,7 @@
 //! others may have seen them.
 //!
 //! ```text
-//!   judged ───────────────▶│ server dies, and what a dead client did may go with it
+//!   judged ───────────────▶│ server dies, and changes of a dead client may go with it
 //!                          │  not judged │ first change that is answered after the restart: all are back, or given up
 //!                                        └──────▶ judged, from any state on
 //! ```
