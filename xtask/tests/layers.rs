@@ -50,6 +50,13 @@ fn a_client_links_no_server() {
 }
 
 #[test]
+fn only_commands_draw_tables() {
+    for package in ["chiton-decoupled", "chiton-ffi", "chiton-fuse", "chiton-admin"] {
+        assert!(!linked(package, &[]).contains("comfy-table"), "{package} links comfy-table");
+    }
+}
+
+#[test]
 fn libchiton_without_its_features_links_no_server() {
     let linked = linked("chiton-ffi", &["--no-default-features"]);
     let of_servers: Vec<_> = OF_SERVERS.into_iter().filter(|name| linked.contains(*name)).collect();

@@ -6,7 +6,6 @@ use std::fmt;
 
 use chiton_model::merge::{Conflict, ConflictKind, Resolution, Version};
 use chiton_types::Ino;
-use comfy_table::{Table, presets};
 use serde::{Serialize, Serializer};
 
 use crate::quoted::{if_no_text, quoted};
@@ -231,23 +230,28 @@ fn shown<'a>(text: &'a str, bytes: Option<&'a Vec<u8>>) -> Cow<'a, str> {
     quoted(bytes.map_or(text.as_bytes(), Vec::as_slice))
 }
 
-fn plain_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
-    table
+/// Rows as lines whose cells stand below each other.
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; N] = std::array::from_fn(widest);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!(" {cell:<width$} "));
+        cells.collect::<String>().trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn conflicts_table(conflicts: &[ConflictLine]) -> Table {
-    let mut table = plain_table(&["path", "before", "ours", "theirs", "outcome"]);
+fn conflicts_table(conflicts: &[ConflictLine]) -> String {
+    let mut rows = vec![["path", "before", "ours", "theirs", "outcome"].map(str::to_owned)];
     for line in conflicts {
         let path = shown(&line.path, line.path_bytes.as_ref());
         let outcome = match &line.aside {
             Some(aside) => format!("{} ({})", line.resolution, shown(aside, line.aside_bytes.as_ref())),
             None => line.resolution.clone(),
         };
-        table.add_row([&*path, &line.base, &line.ours, &line.theirs, &outcome]);
+        rows.push([path.into_owned(), line.base.clone(), line.ours.clone(), line.theirs.clone(), outcome]);
     }
-    table
+    aligned(&rows)
 }
 
 /// The status of a decoupled subtree.
@@ -293,10 +297,8 @@ pub struct RealmStatus {
 
 impl fmt::Display for RealmStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
         let branch = self.branch.as_ref().map(|name| format!(", branch {name}")).unwrap_or_default();
-        let rows = [
+        let mut rows = vec![
             ("decoupling", format!("{} (client {}){branch}", self.realm, self.generation)),
             ("policy", format!("{} ({}, {})", self.composition, self.consistency, self.durability)),
             ("journal", format!("{}, {} bytes", self.journal, self.journal_bytes)),
@@ -304,13 +306,11 @@ impl fmt::Display for RealmStatus {
             ("not in the journal yet", format!("{} bytes", self.dirty_bytes)),
             ("inode numbers left", format!("{} of {}", self.inodes_left, self.inodes_granted)),
         ];
-        for (key, value) in rows {
-            table.add_row([key.to_owned(), value]);
-        }
         if let Some(trouble) = &self.trouble {
-            table.add_row(["trouble", trouble]);
+            rows.push(("trouble", trouble.clone()));
         }
-        write!(f, "{table}")
+        let rows: Vec<_> = rows.into_iter().map(|(key, value)| [key.to_owned(), value]).collect();
+        f.write_str(&aligned(&rows))
     }
 }
 
@@ -446,5 +446,16 @@ fn word(kind: ChangeKind) -> &'static str {
         ChangeKind::Renamed => "moved",
         ChangeKind::Linked => "linked",
         ChangeKind::Removed => "removed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_stand_below_each_other() {
+        let rows = [["a", "bc", "d"], ["café", "", "e"]].map(|row| row.map(str::to_owned));
+        assert_eq!(aligned(&rows), " a     bc  d\n café      e");
     }
 }
