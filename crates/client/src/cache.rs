@@ -12,7 +12,7 @@
 //!   changed it: [`Since`] is taken before the question.
 //! - What is here may be believed until [`crate::Service::valid_until`]; who asks looks at the clock.
 
-use chiton_model::{AttrChange, Op, Outcome};
+use chiton_model::{AttrChange, NameUse, Op, Outcome, Rows};
 use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Ino, Kind, Name};
 use chiton_wire::LeaseMode;
@@ -241,32 +241,17 @@ impl Inner {
         touched.extend(ino.filter(|_| !is_new));
         touched.extend(outcome.gone.map(|gone| gone.ino));
         touched.extend(outcome.other);
-        match op {
-            Op::Make { parent, name, .. }
-            | Op::Link { parent, name, .. }
-            | Op::LinkUnnamed { parent, name, .. } => {
-                self.now_named(*parent, name, ino, &holds);
-                touched.push(*parent);
-            }
-            Op::Unlink { parent, name } | Op::Rmdir { parent, name } => {
-                self.now_named(*parent, name, None, &holds);
-                touched.push(*parent);
-            }
-            Op::Rename { from, from_name, to, to_name, .. } => {
+        let footprint = op.footprint();
+        for name in footprint.names() {
+            match name.how {
+                NameUse::Given => self.now_named(name.dir, name.name, ino, &holds),
+                NameUse::Removed | NameUse::RemovedDir => self.now_named(name.dir, name.name, None, &holds),
                 // What is where now depends on how, and on whether both were one file: ask.
-                self.names.remove(&(*from, from_name.clone()));
-                self.names.remove(&(*to, to_name.clone()));
-                touched.extend([*from, *to]);
+                NameUse::Left | NameUse::Taken => drop(self.names.remove(&(name.dir, name.name.clone()))),
             }
-            Op::MakeUnnamed { parent, .. } => touched.push(*parent),
-            Op::Clone { to, .. } => touched.push(*to),
-            Op::SetAttr { ino, .. }
-            | Op::Write { ino, .. }
-            | Op::Remap { ino, .. }
-            | Op::SetXattr { ino, .. }
-            | Op::RemoveXattr { ino, .. }
-            | Op::Reclaim { ino } => touched.push(*ino),
         }
+        let written = footprint.inodes().iter().filter(|touch| touch.writes != Rows::NONE);
+        touched.extend(written.map(|touch| touch.ino));
         if let Op::SetAttr { ino, change } = op
             && narrows(change)
         {

@@ -115,6 +115,10 @@ impl Client {
         flags: OpenFlags,
     ) -> Result<u64, Refusal> {
         let ino = attr.ino;
+        if attr.flags & Attr::APPEND_ONLY != 0 && flags.write && (!flags.append || flags.truncate) {
+            self.service.closed(ino);
+            return Err(Refusal::NotPermitted);
+        }
         self.files.open(caller, attr, lease, before, flags).inspect_err(|_| self.service.closed(ino))
     }
 

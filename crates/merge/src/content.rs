@@ -2,7 +2,7 @@
 //! operation could not bring about.
 
 use chiton_model::merge::{ConflictKind, MergeMap};
-use chiton_model::{AttrChange, Body, Event, Op, SetTime, XattrHow};
+use chiton_model::{Body, Event};
 use chiton_namespace::permission::{self, ACL_ACCESS, Acl};
 use chiton_namespace::{Context, Fault, Inode, plan};
 use chiton_types::{Cred, Ino, Kind, Name, Refusal, Time};
@@ -12,17 +12,14 @@ use crate::locate::{Located, known_name, unnamed};
 use crate::{Merge, MergeStep, Skipped};
 
 impl<'a> Merge<'a> {
-    pub(crate) fn merge_content(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
-        let (Event::SetAttr { ino, ctime: time, .. }
-        | Event::Write { ino, mtime: time, .. }
-        | Event::Xattr { ino, ctime: time, .. }
-        | Event::Clone { to: ino, time, .. }) = event
-        else {
-            unreachable!("asked for a change of content")
-        };
-        let time = *time;
-        *ino = self.map.translate(*ino);
-        let inode = match self.locate(*ino)? {
+    /// `ino` is the inode that the event is about, as the server knows it.
+    pub(crate) fn merge_content(
+        &mut self,
+        event: &mut Event,
+        ino: Ino,
+        time: Time,
+    ) -> Result<MergeStep, Fault> {
+        let inode = match self.locate(ino)? {
             Located::Live(inode) => inode,
             Located::Removed(inode) => {
                 return self.bring_back(inode, ConflictKind::EditDelete, time, self.ctx.is_open);
@@ -56,26 +53,12 @@ impl<'a> Merge<'a> {
 
     /// The event as a plan of the operation gives it, or what must be done before.
     fn planned_content(&self, event: &mut Event, inode: &Inode) -> Result<MergeStep, Fault> {
-        let mut now = Time(0);
         if let Event::Xattr { ino, name, value, .. } = event
             && permission::is_list(name)
         {
             return self.merge_list(*ino, name, value.as_deref());
         }
-        let op = if let Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime } = event {
-            now = *ctime;
-            let change = AttrChange {
-                mode: *mode,
-                uid: *uid,
-                gid: *gid,
-                size: *size,
-                size_by_handle: true,
-                atime: atime.map(SetTime::At),
-                mtime: mtime.map(SetTime::At),
-                kill_setid: false,
-            };
-            Op::SetAttr { ino: *ino, change }
-        } else if let Event::Write { ino, body, size, mtime, .. } = event {
+        if let Event::Write { body, size, .. } = event {
             match body {
                 Body::Inline(_) if inode.is_mapped() => {
                     // Theirs is in blocks by now; ours is the whole content.
@@ -85,27 +68,9 @@ impl<'a> Merge<'a> {
                 Body::Inline(_) => {}
                 Body::Extents(_) => *size = inode.size.max(*size),
             }
-            Op::Write {
-                ino: *ino,
-                body: body.clone(),
-                size: *size,
-                mtime: *mtime,
-                kill_setid: false,
-                hold: Default::default(),
-            }
-        } else if let Event::Clone { from, from_offset, to, to_offset, len, time } = event {
-            now = *time;
-            Op::Clone { from: *from, from_offset: *from_offset, to: *to, to_offset: *to_offset, len: *len }
-        } else if let Event::Xattr { ino, name, value, ctime } = event {
-            now = *ctime;
-            let (ino, name) = (*ino, name.clone());
-            match value {
-                Some(value) => Op::SetXattr { ino, name, value: value.clone(), how: XattrHow::Set },
-                None => Op::RemoveXattr { ino, name },
-            }
-        } else {
-            unreachable!("asked for a change of content")
-        };
+        }
+        let op = event.operation().expect("asked for a change of content");
+        let now = event.time().unwrap_or_default();
         let ctx = Context { cred: &Cred::ROOT, now, offered: Ino(0), is_open: &|_| false };
         let mut events = Vec::new();
         match plan(self.state, &op, &ctx, &mut events) {

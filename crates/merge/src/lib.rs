@@ -144,8 +144,13 @@ impl Merge<'_> {
             Event::Unlink { .. } => self.merge_unlink(event),
             Event::Rename { over: Over::Exchanged { .. }, .. } => self.merge_exchange(event),
             Event::Rename { .. } => self.merge_rename(event),
-            Event::SetAttr { .. } | Event::Write { .. } | Event::Clone { .. } | Event::Xattr { .. } => {
-                self.merge_content(event)
+            Event::SetAttr { ino, ctime: time, .. }
+            | Event::Write { ino, mtime: time, .. }
+            | Event::Clone { to: ino, time, .. }
+            | Event::Xattr { ino, ctime: time, .. } => {
+                *ino = self.map.translate(*ino);
+                let (ino, time) = (*ino, *time);
+                self.merge_content(event, ino, time)
             }
             Event::Touch { .. } => self.merge_touch(event),
             Event::Reclaim { .. } | Event::Skipped { .. } => Ok(MergeStep::Skip(Skipped::Needless)),

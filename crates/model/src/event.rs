@@ -24,7 +24,7 @@ use crate::decoupling::{Attached, Decoupling, MergedUpTo};
 use crate::extent::Extent;
 use crate::field::{Code, FileBytes, Hidden, Shown, Text, add_json, listed};
 use crate::footprint::{Footprint, NameChange, Role, Rows};
-use crate::op::Body;
+use crate::op::{AttrChange, Body, Hold, Op, SetTime, XattrHow};
 use crate::policy::PolicyChange;
 use crate::reverted::Reverted;
 use crate::table::{codec, or_name};
@@ -39,6 +39,7 @@ macro_rules! events {
         footprint { $footprint:expr }
         $(time { $time:expr })?
         text { $text:expr }
+        $(operation { $operation:expr })?
         $(valid { $valid:expr })?
     )+) => {
         /// One change of the state.
@@ -97,6 +98,13 @@ macro_rules! events {
             pub fn time(&self) -> Option<Time> {
                 match self {
                     $(Event::$variant $({ $($field),+ })? $(($inner))? => None$(.or(Some($time)))?),+
+                }
+            }
+
+            /// The operation whose whole effect it is, if there is one: a merge asks with it whether the event may happen.
+            pub fn operation(&self) -> Option<Op> {
+                match self {
+                    $(Event::$variant $({ $($field),+ })? $(($inner))? => None$(.or(Some($operation)))?),+
                 }
             }
 
@@ -260,6 +268,21 @@ events! {
         set.extend(mtime.map(|time| format!("mtime {}", utc(time))));
         format!("setattr {ino}: {}", if set.is_empty() { "ctime".to_owned() } else { set.join(", ") })
     }}
+    operation {
+        Op::SetAttr {
+            ino: *ino,
+            change: AttrChange {
+                mode: *mode,
+                uid: *uid,
+                gid: *gid,
+                size: *size,
+                size_by_handle: true,
+                atime: atime.map(SetTime::At),
+                mtime: mtime.map(SetTime::At),
+                kill_setid: false,
+            },
+        }
+    }
 
     /// New content.
     6 "write" Write {
@@ -281,6 +304,16 @@ events! {
                 let bytes: u64 = extents.iter().map(|e| u64::from(e.len)).sum();
                 format!("write {ino}: {bytes} bytes in {} extents, size {size}", extents.len())
             }
+        }
+    }
+    operation {
+        Op::Write {
+            ino: *ino,
+            size: *size,
+            mtime: *mtime,
+            kill_setid: false,
+            hold: Hold::None,
+            body: body.clone(),
         }
     }
 
@@ -305,6 +338,9 @@ events! {
     }
     time { *time }
     text { format!("clone {len} bytes of {from} at {from_offset} to {to} at {to_offset}") }
+    operation {
+        Op::Clone { from: *from, from_offset: *from_offset, to: *to, to_offset: *to_offset, len: *len }
+    }
     valid { file_bytes(from_offset.max(to_offset).saturating_add(len)) }
 
     /// Same bytes in other blocks: changes no attribute that a user sees.
@@ -331,6 +367,12 @@ events! {
             None => format!("remove xattr {name:?} of {ino}"),
         }
     }}
+    operation {
+        match value.clone() {
+            Some(value) => Op::SetXattr { ino: *ino, how: XattrHow::Set, name: name.clone(), value },
+            None => Op::RemoveXattr { ino: *ino, name: name.clone() },
+        }
+    }
 
     /// A step in freeing an orphan: chunks from `from_chunk` on are dropped; 0 ends the inode itself.
     10 "reclaim" Reclaim {
@@ -581,7 +623,7 @@ impl Event {
             ctime: *time,
             btime: *time,
             parent: *parent,
-            lists: 0,
+            flags: 0,
             position,
         })
     }

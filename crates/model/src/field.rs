@@ -82,6 +82,7 @@ code!(Kind, 1, "kind", |v, out| out.put_u8(*v as u8), take_kind, |v| json!(kind_
 code!(Mode, 2, "mode", |v, out| out.put_u16(v.0), take_mode, |v| json!(octal(v.0)));
 code!(Name, 2, "b", |v, out| out.put_bytes(v.as_bytes()), take_name, |v| json!(text(v)));
 code!(bool, 1, "flag", |v, out| out.put_u8(u8::from(*v)), take_flag, |v| json!(v));
+code!(u8, 1, "u8", |v, out| out.put_u8(*v), |from| from.u8(), |v| json!(v));
 code!(u32, 1, "v", |v, out| out.put_varint(u64::from(*v)), small, |v| json!(v));
 code!(u64, 1, "v", |v, out| out.put_varint(*v), |from| from.varint(), |v| json!(v));
 code!(FileBytes => u64, 1, "v", |v, out| out.put_varint(*v), |from| file_bytes(from.varint()?), |v| json!(v));

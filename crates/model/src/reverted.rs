@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Mode, Time};
+use chiton_types::{Attr, Mode, Time};
 
 use crate::codec::{put_extents, take_extents};
 use crate::extent::{CHUNK_BYTES, Extent};
@@ -22,6 +22,8 @@ use crate::op::FILE_BYTES_MAX;
 pub struct Reverted {
     /// Permissions.
     pub mode: Mode,
+    /// Immutable and append-only, as in [`chiton_types::Attr::flags`].
+    pub flags: u8,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -62,6 +64,7 @@ impl Reverted {
         };
         out.put_u8(kind | u8::from(self.xattrs.is_some()) << 2 | u8::from(self.temporary) << 3);
         out.put_u16(self.mode.0);
+        out.put_u8(self.flags);
         out.put_u32(self.uid);
         out.put_u32(self.gid);
         out.put_varint(self.size);
@@ -94,7 +97,11 @@ impl Reverted {
         if flags > 15 || flags & 3 == 3 {
             return Err(bad("what of a file is as it was"));
         }
-        let (mode, uid, gid, size) = (Mode(from.u16()?), from.u32()?, from.u32()?, from.varint()?);
+        let (mode, settable) = (Mode(from.u16()?), from.u8()?);
+        if settable & !Attr::SETTABLE != 0 {
+            return Err(bad("flags that can be set"));
+        }
+        let (uid, gid, size) = (from.u32()?, from.u32()?, from.varint()?);
         if size > FILE_BYTES_MAX {
             return Err(bad("a size within the largest file"));
         }
@@ -128,7 +135,20 @@ impl Reverted {
                 OldContent::Chunks(chunks)
             }
         };
-        Ok(Reverted { mode, uid, gid, size, atime, mtime, ctime, xattrs, content, temporary: flags & 8 != 0 })
+        let temporary = flags & 8 != 0;
+        Ok(Reverted {
+            mode,
+            flags: settable,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+            ctime,
+            xattrs,
+            content,
+            temporary,
+        })
     }
 }
 
@@ -149,6 +169,7 @@ mod tests {
             for xattrs in [None, Some(BTreeMap::from([(b"user.a".to_vec(), b"1".to_vec())]))] {
                 let reverted = Reverted {
                     mode: Mode(0o640),
+                    flags: Attr::APPEND_ONLY,
                     uid: 1,
                     gid: 2,
                     size: 3 * CHUNK_BYTES,
@@ -171,7 +192,7 @@ mod tests {
         }
         let mut bytes = Vec::new();
         put_extents(&mut bytes, &[extent(5)]);
-        let wrong = [&[2u8][..], &[0; 10], &[0], &[0; 24], &[1], &1u32.to_le_bytes(), &bytes].concat();
+        let wrong = [&[2u8][..], &[0; 11], &[0], &[0; 24], &[1], &1u32.to_le_bytes(), &bytes].concat();
         assert_eq!(Reverted::take(&mut Take::new(&wrong)), Err(Malformed { expected: "chunks in order" }));
     }
 }

@@ -1,6 +1,16 @@
 //! Values as people read them.
 
-use chiton_types::{Kind, Name, Time};
+use chiton_types::{Attr, Kind, Name, Time};
+
+/// Flags, as `chattr` calls them.
+pub const FLAG_LETTERS: [(u8, char); 2] = [(Attr::IMMUTABLE, 'i'), (Attr::APPEND_ONLY, 'a')];
+
+/// The letters of these flags; `-` if there are none.
+pub fn flag_letters(flags: u8) -> String {
+    let set = FLAG_LETTERS.iter().filter(|(flag, _)| flags & flag != 0);
+    let letters: String = set.map(|(_, letter)| letter).collect();
+    if letters.is_empty() { "-".to_owned() } else { letters }
+}
 
 /// The name of a type of inode.
 pub fn kind_name(kind: Kind) -> &'static str {

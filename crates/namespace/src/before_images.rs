@@ -26,7 +26,7 @@ use chiton_types::{BlockId, Ino, Kind, RealmId};
 
 use crate::chunk::Chunk;
 use crate::fault::{Fault, Need};
-use crate::inode::{Inode, OF_XATTRS, xattr_flags};
+use crate::inode::{Inode, OF_XATTRS, SETTABLE, xattr_flags};
 use crate::namespace::{Namespace, RowChange};
 use crate::row;
 use crate::values::{Xattrs, XattrsKey};
@@ -299,6 +299,7 @@ impl Namespace {
                 image.extra = image.extra.wrapping_add(now.extra.wrapping_sub(before.extra));
                 (image.parent, image.mode, image.uid, image.gid) = (now.parent, now.mode, now.uid, now.gid);
                 (image.mtime, image.ctime) = (now.mtime, now.ctime);
+                image.flags = image.flags & !SETTABLE | now.flags & SETTABLE;
             } else {
                 carry(&mut image, &before, now);
             }
@@ -362,6 +363,9 @@ fn carry(image: &mut Inode, before: &Inode, now: &Inode) {
         ($($field:ident),+) => { $(if now.$field != before.$field { image.$field = now.$field; })+ };
     }
     changed!(parent, mode, uid, gid, atime, mtime, ctime);
+    if (now.flags ^ before.flags) & SETTABLE != 0 {
+        image.flags = image.flags & !SETTABLE | now.flags & SETTABLE;
+    }
 }
 
 /// The inode in a row's key.

@@ -22,7 +22,13 @@ pub(crate) const ACCESS_LIST: u8 = 8;
 pub(crate) const DEFAULT_LIST: u8 = 16;
 /// What says something of the row of extended attributes.
 pub(crate) const OF_XATTRS: u8 = XATTRS | ACCESS_LIST | DEFAULT_LIST;
-const STORED_FLAGS: u8 = INLINE | MAPPED | OF_XATTRS;
+/// Nobody changes it.
+pub(crate) const IMMUTABLE: u8 = 32;
+/// It only grows.
+pub(crate) const APPEND_ONLY: u8 = 64;
+/// Those that `chattr` sets.
+pub(crate) const SETTABLE: u8 = IMMUTABLE | APPEND_ONLY;
+const STORED_FLAGS: u8 = INLINE | MAPPED | OF_XATTRS | SETTABLE;
 /// In memory only: all entries of the directory, or all chunks of the file's map, are in memory.
 pub(crate) const COMPLETE: u8 = 128;
 
@@ -119,7 +125,7 @@ impl Inode {
             ctime: self.ctime,
             btime: self.btime,
             parent: self.parent,
-            lists: self.lists(),
+            flags: self.attr_flags(),
             position: self.position,
         }
     }
@@ -129,10 +135,20 @@ impl Inode {
         AttrFields { mode, uid, gid, atime, mtime, ctime }
     }
 
-    pub(crate) fn lists(&self) -> u8 {
-        let access = if self.has(ACCESS_LIST) { Attr::ACCESS_LIST } else { 0 };
-        let default = if self.has(DEFAULT_LIST) { Attr::DEFAULT_LIST } else { 0 };
-        access | default
+    /// Bits of [`Attr::flags`].
+    pub(crate) fn attr_flags(&self) -> u8 {
+        let flag = |of_row: u8, of_attr: u8| if self.has(of_row) { of_attr } else { 0 };
+        flag(ACCESS_LIST, Attr::ACCESS_LIST)
+            | flag(DEFAULT_LIST, Attr::DEFAULT_LIST)
+            | flag(IMMUTABLE, Attr::IMMUTABLE)
+            | flag(APPEND_ONLY, Attr::APPEND_ONLY)
+    }
+
+    /// Becomes immutable or append-only, or no longer ([`Attr::SETTABLE`]).
+    pub(crate) fn set_flags(&mut self, of_attr: u8) {
+        let flag = |of: u8, of_row: u8| if of_attr & of != 0 { of_row } else { 0 };
+        self.flags &= !SETTABLE;
+        self.flags |= flag(Attr::IMMUTABLE, IMMUTABLE) | flag(Attr::APPEND_ONLY, APPEND_ONLY);
     }
 
     /// The row's value. Times are stored as their distance from the birth time.

@@ -14,7 +14,7 @@ use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
 
 use crate::before_images;
 use crate::chunk::Chunk;
-use crate::inode::{ACCESS_LIST, DEFAULT_LIST, INLINE, Inode, MAPPED, XATTRS};
+use crate::inode::{ACCESS_LIST, APPEND_ONLY, DEFAULT_LIST, IMMUTABLE, INLINE, Inode, MAPPED, XATTRS};
 use crate::paging::{CorruptRow, block_of, decode_chunk};
 use crate::realm::Parents;
 use crate::row;
@@ -64,6 +64,10 @@ pub struct StoredInode {
     pub access_list: bool,
     /// With a default list among them.
     pub default_list: bool,
+    /// Nobody changes it.
+    pub immutable: bool,
+    /// It only grows.
+    pub append_only: bool,
 }
 
 /// One row of the namespace.
@@ -266,6 +270,8 @@ impl From<Inode> for StoredInode {
             xattrs: i.has(XATTRS),
             access_list: i.has(ACCESS_LIST),
             default_list: i.has(DEFAULT_LIST),
+            immutable: i.has(IMMUTABLE),
+            append_only: i.has(APPEND_ONLY),
         }
     }
 }
@@ -293,7 +299,9 @@ impl From<&StoredInode> for Inode {
                 | flag(i.mapped, MAPPED)
                 | flag(i.xattrs, XATTRS)
                 | flag(i.access_list, ACCESS_LIST)
-                | flag(i.default_list, DEFAULT_LIST),
+                | flag(i.default_list, DEFAULT_LIST)
+                | flag(i.immutable, IMMUTABLE)
+                | flag(i.append_only, APPEND_ONLY),
             marks: Cell::new(0),
         }
     }

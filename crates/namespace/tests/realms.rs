@@ -259,6 +259,7 @@ fn a_file_that_is_reverted_has_the_lists_that_it_had() {
     let seven = Cred::new(7, 7, &[]);
     for (xattrs, lists) in [(listed.clone(), Attr::ACCESS_LIST), (plain, 0), (listed, Attr::ACCESS_LIST)] {
         let to = Reverted {
+            flags: 0,
             mode: Mode(0o640),
             uid: 1,
             gid: 1,
@@ -271,7 +272,7 @@ fn a_file_that_is_reverted_has_the_lists_that_it_had() {
             temporary: false,
         };
         tree.apply(vec![Event::Revert { ino, to: Box::new(to) }]);
-        assert_eq!(tree.with_rows(|ns| ns.attr(ino)).expect("there").lists, lists);
+        assert_eq!(tree.with_rows(|ns| ns.attr(ino)).expect("there").flags, lists);
         assert_eq!(tree.with_rows(|ns| ns.access(&seven, ino, access::READ)).is_ok(), lists != 0);
         assert_eq!(tree.ns.validate(), []);
     }

@@ -98,8 +98,8 @@ pub struct Attr {
     pub btime: Time,
     /// The directory where it was born or moved to last (itself for the root).
     pub parent: Ino,
-    /// Which access control lists it has ([`Attr::ACCESS_LIST`], [`Attr::DEFAULT_LIST`]).
-    pub lists: u8,
+    /// Bits: [`Attr::ACCESS_LIST`], [`Attr::DEFAULT_LIST`], [`Attr::IMMUTABLE`], [`Attr::APPEND_ONLY`].
+    pub flags: u8,
     /// Position of the last change.
     pub position: Position,
 }
@@ -109,10 +109,18 @@ impl Attr {
     pub const ACCESS_LIST: u8 = 1;
     /// A default list, of a directory: what is made in it inherits that.
     pub const DEFAULT_LIST: u8 = 2;
+    /// Immutable (`chattr +i`): nobody changes content, attributes or names.
+    pub const IMMUTABLE: u8 = 4;
+    /// Append-only (`chattr +a`): a file only grows at its end, a directory only gets more names.
+    pub const APPEND_ONLY: u8 = 8;
+    /// Those that `chattr` sets.
+    pub const SETTABLE: u8 = Attr::IMMUTABLE | Attr::APPEND_ONLY;
+    /// All there are.
+    pub const FLAGS: u8 = Attr::ACCESS_LIST | Attr::DEFAULT_LIST | Attr::SETTABLE;
 
     /// True if everybody may search this directory.
     pub fn is_open(&self) -> bool {
-        self.mode.has(0o111) && self.lists & Attr::ACCESS_LIST == 0
+        self.mode.has(0o111) && self.flags & Attr::ACCESS_LIST == 0
     }
 }
 

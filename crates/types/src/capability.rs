@@ -32,6 +32,8 @@ impl Capabilities {
     pub const FOWNER: Capabilities = Capabilities(1 << 3);
     /// CAP_FSETID: keep set-id bits, and set them for groups of others.
     pub const FSETID: Capabilities = Capabilities(1 << 4);
+    /// CAP_LINUX_IMMUTABLE: set and clear the flags immutable and append-only.
+    pub const LINUX_IMMUTABLE: Capabilities = Capabilities(1 << 9);
     /// CAP_SYS_ADMIN: `trusted.` and `security.` attributes; administration.
     pub const SYS_ADMIN: Capabilities = Capabilities(1 << 21);
     /// CAP_MKNOD: make devices.

@@ -96,16 +96,8 @@ fn put_attr(out: &mut Vec<u8>, attr: &Attr) {
     bytes[67..75].copy_from_slice(&attr.btime.0.to_le_bytes());
     bytes[75..83].copy_from_slice(&attr.parent.0.to_le_bytes());
     bytes[83..91].copy_from_slice(&attr.position.0.to_le_bytes());
-    bytes[91] = attr.lists;
+    bytes[91] = attr.flags;
     out.extend_from_slice(&bytes);
-}
-
-fn take_lists(from: &mut Take<'_>) -> Result<u8, Malformed> {
-    let lists = from.u8()?;
-    if lists & !(Attr::ACCESS_LIST | Attr::DEFAULT_LIST) != 0 {
-        return bad("which access control lists there are");
-    }
-    Ok(lists)
 }
 
 #[inline]
@@ -128,7 +120,7 @@ fn take_attr(from: &mut Take<'_>) -> Result<Attr, Malformed> {
         btime: Time(from.i64()?),
         parent: Ino(from.u64()?),
         position: Position(from.u64()?),
-        lists: take_lists(&mut from)?,
+        flags: take_flags(&mut from, Attr::FLAGS)?,
     })
 }
 

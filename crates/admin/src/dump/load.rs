@@ -304,7 +304,7 @@ impl Load<'_> {
     /// Access control lists that came with the directory's default list were not in the dump, or come later.
     fn disinherit(&self, attr: &Attr) -> Result<(), Refusal> {
         for (flag, name) in [(Attr::ACCESS_LIST, ACL_ACCESS), (Attr::DEFAULT_LIST, ACL_DEFAULT)] {
-            if attr.lists & flag != 0 {
+            if attr.flags & flag != 0 {
                 self.client.removexattr(&self.client.caller(), attr.ino, name)?;
             }
         }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use chiton_model::text::{FLAG_LETTERS, flag_letters};
 use chiton_types::{Kind, Mode, Time};
 
 /// Everything of an inode that a dump keeps, but its content and extended attributes.
@@ -11,6 +12,8 @@ use chiton_types::{Kind, Mode, Time};
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
+    /// Immutable and append-only, as in [`chiton_types::Attr::flags`].
+    pub(crate) flags: u8,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) atime: Time,
@@ -110,7 +113,7 @@ impl Line {
     pub(crate) fn to_text(&self) -> String {
         match self {
             Line::Node { path, node } => {
-                let Node { kind, mode, uid, gid, atime, mtime, rdev, size, target } = node;
+                let Node { kind, mode, flags, uid, gid, atime, mtime, rdev, size, target } = node;
                 let mut line = format!(
                     "{} {} mode={:04o} uid={uid} gid={gid} atime={} mtime={}",
                     word(*kind),
@@ -125,6 +128,9 @@ impl Line {
                     Kind::Char | Kind::Block => write!(line, " rdev={rdev}"),
                     _ => Ok(()),
                 };
+                if *flags != 0 {
+                    let _ = write!(line, " flags={}", flag_letters(*flags));
+                }
                 line
             }
             Line::Link { path, first } => format!("link {} {}", escape(path), escape(first)),
@@ -181,12 +187,19 @@ fn node<'a>(kind: Kind, words: &mut impl Iterator<Item = &'a str>) -> Result<Nod
     let mode = Mode(mode.ok_or("mode= is not an octal number up to 7777")?);
     let (uid, gid) = (number(next("uid")?, "uid")?, number(next("gid")?, "gid")?);
     let (atime, mtime) = (Time(number(next("atime")?, "atime")?), Time(number(next("mtime")?, "mtime")?));
-    let mut node = Node { kind, mode, uid, gid, atime, mtime, rdev: 0, size: 0, target: Vec::new() };
+    let mut node =
+        Node { kind, mode, flags: 0, uid, gid, atime, mtime, rdev: 0, size: 0, target: Vec::new() };
     match kind {
         Kind::File => node.size = number(next("size")?, "size")?,
         Kind::Symlink => node.target = unescape(next("target")?)?,
         Kind::Char | Kind::Block => node.rdev = number(next("rdev")?, "rdev")?,
         _ => {}
+    }
+    if let Some(word) = words.next() {
+        for letter in field(word, "flags")?.chars() {
+            let known = FLAG_LETTERS.iter().find(|(_, known)| *known == letter);
+            node.flags |= known.ok_or_else(|| format!("flags={letter} is none of i and a"))?.0;
+        }
     }
     Ok(node)
 }
@@ -244,6 +257,7 @@ mod tests {
         let lines = [
             "dir . mode=0755 uid=0 gid=0 atime=1 mtime=-2",
             "file a\\x20b/c mode=4711 uid=1 gid=4294967295 atime=1 mtime=1700000000000000001 size=5",
+            "file i mode=0644 uid=1 gid=1 atime=1 mtime=1 size=5 flags=ia",
             "symlink s mode=0777 uid=0 gid=0 atime=1 mtime=1 target=../x",
             "char c mode=0600 uid=0 gid=0 atime=1 mtime=1 rdev=259",
             "fifo f mode=0600 uid=0 gid=0 atime=1 mtime=1",
@@ -267,7 +281,8 @@ mod tests {
             ("file a mode=0755 uid=0 gid=0 atime=1 mtime=1 size=-1", "size is not a number"),
             ("d 0 a=", "base64"),
             ("link a\\y b", "backslash"),
-            ("fifo f mode=0600 uid=0 gid=0 atime=1 mtime=1 rdev=5", "more than belongs"),
+            ("fifo f mode=0600 uid=0 gid=0 atime=1 mtime=1 rdev=5", "flags= is missing"),
+            ("file f mode=0600 uid=0 gid=0 atime=1 mtime=1 size=5 flags=z", "none of i and a"),
         ] {
             let said = Line::parse(line).expect_err(line);
             assert!(said.contains(why), "{line}: {said}");

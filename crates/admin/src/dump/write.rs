@@ -154,6 +154,7 @@ impl Dump<'_> {
         let node = Node {
             kind: attr.kind,
             mode: attr.mode,
+            flags: attr.flags & Attr::SETTABLE,
             uid: attr.uid,
             gid: attr.gid,
             atime: attr.atime,

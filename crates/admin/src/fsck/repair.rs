@@ -506,6 +506,8 @@ fn made_anew(ino: Ino, kind: Kind, now: Time) -> StoredInode {
         xattrs: false,
         access_list: false,
         default_list: false,
+        immutable: false,
+        append_only: false,
     }
 }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chiton_model::{Extent, FILE_BYTES_MAX};
-use chiton_types::{Cred, Ino, Kind, Mode, Position, Refusal};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Position, Refusal};
 use chiton_wire::{Call, Grown, LeaseMode};
 
 use chiton_runtime::sync::MutexGuard;
@@ -118,6 +118,11 @@ impl Files {
             .checked_add(data.len() as u64)
             .filter(|&end| end <= FILE_BYTES_MAX)
             .ok_or(Refusal::TooBig)?;
+        // The kernel does not know these flags, and a descriptor may be older than they are.
+        let is_append_only = inner.attr.flags & Attr::APPEND_ONLY != 0;
+        if inner.attr.flags & Attr::IMMUTABLE != 0 || (is_append_only && offset < inner.size) {
+            return Err(Refusal::NotPermitted);
+        }
         let was_clean = !inner.is_dirty();
         let last = data[data.len() - 1];
         let growth = inner.growth_to(end, last);

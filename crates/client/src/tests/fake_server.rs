@@ -103,7 +103,7 @@ pub(crate) fn attr(ino: Ino) -> Attr {
         ctime: Time(5),
         btime: Time(5),
         parent: Ino::ROOT,
-        lists: 0,
+        flags: 0,
         position: Position(0),
     }
 }

@@ -111,7 +111,7 @@ fn case() -> impl Strategy<Value = Case> {
 type Came = Result<Option<(Kind, u16, u32, u32, u32, u64, u8)>, Refusal>;
 
 fn shown(attr: &Attr) -> Option<(Kind, u16, u32, u32, u32, u64, u8)> {
-    Some((attr.kind, attr.mode.0, attr.uid, attr.gid, attr.nlink, attr.size, attr.lists))
+    Some((attr.kind, attr.mode.0, attr.uid, attr.gid, attr.nlink, attr.size, attr.flags))
 }
 
 fn list(rights: u8) -> Vec<u8> {
@@ -170,7 +170,7 @@ fn act(client: &Client, dir: Ino, person: &Person, name: u8, deed: &Deed) -> Cam
                 None => client.removexattr(&root, dir, which)?,
             }
             let attr = client.getattr(dir, None)?.attr;
-            Ok(Some((attr.kind, attr.mode.0, attr.uid, attr.gid, 0, 0, attr.lists)))
+            Ok(Some((attr.kind, attr.mode.0, attr.uid, attr.gid, 0, 0, attr.flags)))
         }
         Deed::Write => {
             let ino = find(client, dir, name)?.ino;

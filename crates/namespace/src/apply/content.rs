@@ -169,6 +169,7 @@ impl Namespace {
         }
         let inode = self.changing(ino, position);
         (inode.mode, inode.uid, inode.gid, inode.size) = (to.mode, to.uid, to.gid, to.size);
+        inode.set_flags(to.flags);
         (inode.atime, inode.mtime, inode.ctime) = (to.atime, to.mtime, to.ctime);
     }
 

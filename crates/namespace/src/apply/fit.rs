@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use chiton_model::Decoupling;
-use chiton_model::{Event, Over};
+use chiton_model::{Decoupling, Event, InodeTouch, Role, Rows};
 use chiton_types::{Ino, Kind, Name, Position, RealmId};
 
 use crate::inode::{COMPLETE, Inode};
@@ -53,78 +52,62 @@ impl Namespace {
     /// # Errors
     /// What does not fit.
     pub fn fit(&self, event: &Event, position: Position) -> Result<(), Misfit> {
-        match event {
-            Event::Make { parent, name, ino, .. } => {
-                self.existing_dir(*parent, position)?;
-                if self.inodes.get(*ino).is_some() {
-                    return Err(Misfit::Present(*ino));
-                }
-                self.bears(*parent, name, None)
+        let footprint = event.footprint();
+        for touch in footprint.inodes() {
+            self.fits_role(touch, position)?;
+        }
+        for change in footprint.names() {
+            if let Some(ino) = change.before {
+                let stays = footprint.names().filter(|other| other.before == Some(ino)).count() == 1;
+                require(ino, stays)?;
+                self.can_lose(self.existing_dir(change.dir, position)?, ino, position)?;
             }
-            Event::Link { parent, name, ino, .. } => {
-                self.existing_dir(*parent, position)?;
-                require(*ino, self.existing(*ino, position)?.kind != Kind::Dir)?;
-                self.bears(*parent, name, None)
+        }
+        for change in footprint.names() {
+            self.bears(change.dir, change.name, change.before)?;
+        }
+        if let Event::Link { ino, .. } = event {
+            require(*ino, self.existing(*ino, position)?.kind != Kind::Dir)?;
+        }
+        if let Event::Restore { parent, ino, .. } = event {
+            require(*ino, self.existing(*ino, position)?.nlink == 0 && ino != parent)?;
+        }
+        if let Event::Decoupled(decoupling) = event {
+            let is_new = decoupling.id.0 > self.decoupling_last;
+            return if is_new { Ok(()) } else { Err(Misfit::Decoupling(decoupling.id)) };
+        }
+        if let Event::Granted { id, ranges } = event {
+            self.decoupled(*id, |d| ranges.iter().all(|&(first, end)| !d.map.overlaps(first, end)))?;
+        }
+        if let Event::Merged(merged) = event {
+            self.decoupled(merged.id, |d| d.root() == merged.map.root())?;
+        }
+        if let Event::Attached(attached) = event {
+            self.decoupled(attached.id, |_| true)?;
+        }
+        if let Event::DecouplingEnded { id } = event {
+            self.decoupled(*id, |_| true)?;
+        }
+        Ok(())
+    }
+
+    /// Whether an inode is there and is what an event presumes of it.
+    fn fits_role(&self, touch: &InodeTouch, position: Position) -> Result<(), Misfit> {
+        let ino = touch.ino;
+        match touch.role {
+            Role::Newborn if self.inodes.get(ino).is_some() => Err(Misfit::Present(ino)),
+            Role::Newborn => Ok(()),
+            Role::Directory | Role::Root => self.existing_dir(ino, position).map(drop),
+            Role::Victim => self.existing(ino, position).map(drop),
+            Role::Orphan => require(ino, self.existing(ino, position)?.nlink == 0),
+            Role::Source => require(ino, self.existing(ino, position)?.kind == Kind::File),
+            Role::Subject => {
+                let inode = self.existing(ino, position)?;
+                require(
+                    ino,
+                    inode.kind == Kind::File || !touch.writes.has_any(Rows::CONTENT.and(Rows::BLOCKS)),
+                )
             }
-            Event::Unlink { parent, name, ino, .. } => {
-                let dir = self.existing_dir(*parent, position)?;
-                self.can_lose(dir, *ino, position)?;
-                self.bears(*parent, name, Some(*ino))
-            }
-            Event::Rename { from, from_name, to, to_name, ino, over, .. } => {
-                let (from_dir, to_dir) =
-                    (self.existing_dir(*from, position)?, self.existing_dir(*to, position)?);
-                self.can_lose(from_dir, *ino, position)?;
-                match over {
-                    Over::Nothing => {}
-                    Over::Replaced { ino: other, .. } => {
-                        require(*other, other != ino)?;
-                        self.can_lose(to_dir, *other, position)?;
-                    }
-                    Over::Exchanged { ino: other } => {
-                        require(*other, other != ino)?;
-                        self.can_lose(to_dir, *other, position)?;
-                    }
-                }
-                self.bears(*from, from_name, Some(*ino))?;
-                self.bears(*to, to_name, over.ino())
-            }
-            Event::SetAttr { ino, size, .. } => {
-                let inode = self.existing(*ino, position)?;
-                require(*ino, size.is_none() || inode.kind == Kind::File)
-            }
-            Event::Write { ino, .. } | Event::Remap { ino, .. } | Event::Revert { ino, .. } => {
-                require(*ino, self.existing(*ino, position)?.kind == Kind::File)
-            }
-            Event::Clone { from, to, .. } => {
-                require(*from, self.existing(*from, position)?.kind == Kind::File)?;
-                require(*to, self.existing(*to, position)?.kind == Kind::File)
-            }
-            Event::Xattr { ino, .. } => self.existing(*ino, position).map(drop),
-            Event::Touch { ino, .. } => self.existing_dir(*ino, position).map(drop),
-            Event::Restore { parent, name, ino, .. } => {
-                self.existing_dir(*parent, position)?;
-                require(*ino, self.existing(*ino, position)?.nlink == 0 && ino != parent)?;
-                self.bears(*parent, name, None)
-            }
-            Event::Reclaim { ino, .. } => require(*ino, self.existing(*ino, position)?.nlink == 0),
-            Event::Policy(change) => self.existing_dir(change.ino, position).map(drop),
-            Event::Decoupled(decoupling) => {
-                self.existing_dir(decoupling.root(), position)?;
-                let is_new = decoupling.id.0 > self.decoupling_last;
-                if is_new { Ok(()) } else { Err(Misfit::Decoupling(decoupling.id)) }
-            }
-            Event::Attached(attached) => self.decoupled(attached.id, |_| true),
-            Event::Granted { id, ranges } => {
-                self.decoupled(*id, |d| ranges.iter().all(|&(first, end)| !d.map.overlaps(first, end)))
-            }
-            Event::Merged(merged) => self.decoupled(merged.id, |d| d.root() == merged.map.root()),
-            Event::DecouplingEnded { id } => self.decoupled(*id, |_| true),
-            Event::Swept { .. }
-            | Event::Reserve { .. }
-            | Event::SessionOpened { .. }
-            | Event::SessionClosed { .. }
-            | Event::Skipped { .. } => Ok(()),
         }
     }
 

@@ -11,7 +11,7 @@ pub use fit::Misfit;
 
 use std::cell::Cell;
 
-use chiton_model::{Event, Over};
+use chiton_model::{Body, Event, Over, Role};
 use chiton_types::{Ino, Kind, Name, Position, Time};
 
 use crate::dirty::{DirtyKey, FRESH, REFERENCED};
@@ -186,85 +186,49 @@ impl Namespace {
         if self.decoupling_count > 1 || (self.decoupling_count == 1 && self.merging.is_none()) {
             self.needs_images(event, &mut needs);
         }
-        let mut inode = |ino: Ino| match self.inode(ino) {
-            Ok(inode) => Some(inode),
-            Err(Fault::Missing(more)) => {
-                needs.extend(more);
-                None
-            }
-            Err(_) => None,
-        };
-        match event {
-            Event::Make { parent: dir, .. } | Event::Touch { ino: dir, .. } => {
-                inode(*dir);
-            }
-            Event::Link { parent, ino, .. }
-            | Event::Unlink { parent, ino, .. }
-            | Event::Restore { parent, ino, .. } => {
-                inode(*parent);
-                inode(*ino);
-                needs.extend(missing(self.decoupled_root(*parent).map(drop)));
-            }
-            Event::Rename { from, to, ino, over, .. } => {
-                for ino in [Some(*from), Some(*to), Some(*ino), over.ino()].into_iter().flatten() {
-                    inode(ino);
-                }
-                needs.extend(missing(self.decoupled_root(*from).map(drop)));
-                needs.extend(missing(self.decoupled_root(*to).map(drop)));
-            }
-            Event::SetAttr { ino, size, .. } => {
-                let found = inode(*ino);
-                if let (Some(found), Some(size)) = (found, size) {
-                    needs.extend(missing(self.truncatable(found, *size)));
-                }
-            }
-            Event::Write { ino, body, .. } => {
-                let found = inode(*ino);
-                if let (Some(found), chiton_model::Body::Extents(extents)) = (found, body) {
-                    needs.extend(missing(self.replaceable(found, extents)));
-                }
-            }
-            Event::Remap { ino, extents } => {
-                if let Some(found) = inode(*ino) {
-                    needs.extend(missing(self.replaceable(found, extents)));
-                }
-            }
-            Event::Revert { ino, to } => {
-                if let Some(found) = inode(*ino) {
-                    needs.extend(missing(self.revertible(found, to)));
-                }
-            }
-            Event::Clone { from, from_offset, to, to_offset, len, .. } => {
-                let (source, target) = (inode(*from), inode(*to));
-                if let (Some(source), Some(target)) = (source, target) {
-                    let source_range = (*from_offset, from_offset + len);
-                    let target_range = (*to_offset, to_offset + len);
-                    needs.extend(missing(self.clonable(source, source_range, target, target_range)));
-                }
-            }
-            Event::Xattr { ino, .. } => {
-                if let Some(found) = inode(*ino) {
-                    needs.extend(missing(self.xattrs_of(found).map(|_| ())));
-                }
-            }
-            Event::Reclaim { ino, .. } => {
-                if let Some(found) = inode(*ino) {
-                    needs.extend(missing(self.reclaim_from(found).map(|_| ())));
-                }
-            }
-            Event::Policy(change) => {
-                inode(change.ino);
-            }
-            Event::Decoupled(decoupling) => {
-                inode(decoupling.root());
-            }
-            Event::Attached(_) | Event::Granted { .. } | Event::Merged(_) | Event::DecouplingEnded { .. } => {
-            }
-            Event::Swept { .. }
-            | Event::Reserve { .. }
-            | Event::SessionOpened { .. }
-            | Event::SessionClosed { .. }
-            | Event::Skipped { .. } => {}
+        let footprint = event.footprint();
+        for touch in footprint.inodes().iter().filter(|touch| touch.role != Role::Newborn) {
+            needs.extend(missing(self.inode(touch.ino).map(drop)));
+        }
+        for change in footprint.names().filter(|_| !matches!(event, Event::Make { .. })) {
+            needs.extend(missing(self.decoupled_root(change.dir).map(drop)));
+        }
+        if !needs.is_empty() {
+            return needs;
+        }
+        // What is not there needs nothing: the event does not fit.
+        let inode = |ino: &Ino| self.inode(*ino).ok();
+        if let Event::SetAttr { ino, size: Some(size), .. } = event
+            && let Some(found) = inode(ino)
+        {
+            needs.extend(missing(self.truncatable(found, *size)));
+        }
+        if let Event::Write { ino, body: Body::Extents(extents), .. } | Event::Remap { ino, extents } = event
+            && let Some(found) = inode(ino)
+        {
+            needs.extend(missing(self.replaceable(found, extents)));
+        }
+        if let Event::Revert { ino, to } = event
+            && let Some(found) = inode(ino)
+        {
+            needs.extend(missing(self.revertible(found, to)));
+        }
+        if let Event::Clone { from, from_offset, to, to_offset, len, .. } = event
+            && let (Some(source), Some(target)) = (inode(from), inode(to))
+        {
+            let source_range = (*from_offset, from_offset + len);
+            let target_range = (*to_offset, to_offset + len);
+            needs.extend(missing(self.clonable(source, source_range, target, target_range)));
+        }
+        if let Event::Xattr { ino, .. } = event
+            && let Some(found) = inode(ino)
+        {
+            needs.extend(missing(self.xattrs_of(found).map(drop)));
+        }
+        if let Event::Reclaim { ino, .. } = event
+            && let Some(found) = inode(ino)
+        {
+            needs.extend(missing(self.reclaim_from(found).map(drop)));
         }
         needs
     }

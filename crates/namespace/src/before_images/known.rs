@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use chiton_model::CHUNK_BYTES;
 use chiton_model::{OldContent, Reverted};
 use chiton_types::codec::Take;
-use chiton_types::{Kind, RealmId};
+use chiton_types::{Attr, Kind, RealmId};
 
 use crate::chunk::Chunk;
 use crate::fault::Fault;
@@ -54,12 +54,14 @@ impl Namespace {
         });
         let now = self.xattrs_of(inode)?.map(|xattrs| &xattrs.0);
         let xattrs = xattrs.filter(|was| now.unwrap_or(&BTreeMap::new()) != was);
-        let attributes = |inode: &Inode| (inode.mode, inode.uid, inode.gid, inode.size, inode.mtime);
+        let attributes =
+            |inode: &Inode| (inode.mode, inode.attr_flags(), inode.uid, inode.gid, inode.size, inode.mtime);
         if content == OldContent::Same && xattrs.is_none() && attributes(inode) == attributes(&was) {
             return Ok(KnownFile::AsItIs);
         }
         Ok(KnownFile::Was(Box::new(Reverted {
             mode: was.mode,
+            flags: was.attr_flags() & Attr::SETTABLE,
             uid: was.uid,
             gid: was.gid,
             size: was.size,
@@ -116,6 +118,7 @@ impl Namespace {
         };
         Ok(Reverted {
             mode: inode.mode,
+            flags: inode.attr_flags() & Attr::SETTABLE,
             uid: inode.uid,
             gid: inode.gid,
             size: inode.size,

@@ -9,9 +9,12 @@ use crate::plan::{InodeFacts, PlanState};
 /// Checks the rights `want` (bits of [`chiton_types::access`]) on an inode.
 ///
 /// # Errors
-/// [`Refusal::Access`], or what must be known first.
+/// [`Refusal::NotPermitted`] to write what is immutable, else [`Refusal::Access`], or what must be known first.
 #[inline]
 pub fn may<S: PlanState>(state: &S, cred: &Cred, inode: &InodeFacts, want: u8) -> Result<(), Fault> {
+    if want & WRITE != 0 && inode.is_immutable() {
+        return Err(Refusal::NotPermitted.into());
+    }
     let overrides = overrides(cred, inode, want);
     if overrides == Some(true) || by_class(state, cred, inode, want)? {
         return Ok(());

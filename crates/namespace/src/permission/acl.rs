@@ -278,7 +278,7 @@ mod tests {
         let xattrs = [(ACL_ACCESS.to_vec(), list.encode())].into_iter().collect();
         let state = OnlyXattrs(Xattrs(xattrs));
         let check = |cred: &Cred, mode: u16, want: u8| {
-            let inode = InodeFacts { lists: Attr::ACCESS_LIST, ..inode(Kind::File, mode, 1, 50) };
+            let inode = InodeFacts { flags: Attr::ACCESS_LIST, ..inode(Kind::File, mode, 1, 50) };
             match may(&state, cred, &inode, want) {
                 Ok(()) => "yes",
                 Err(Fault::Refused(Refusal::Access)) => "no",

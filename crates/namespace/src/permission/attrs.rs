@@ -2,7 +2,7 @@
 
 use chiton_model::{AttrChange, SetTime};
 use chiton_types::access::WRITE;
-use chiton_types::{Capabilities, Cred, Mode, Refusal, Time};
+use chiton_types::{Attr, Capabilities, Cred, Kind, Mode, Refusal, Time};
 
 use super::{either, is_owner, may, require};
 use crate::fault::Fault;
@@ -29,7 +29,14 @@ pub fn may_truncate<S: PlanState>(
     inode: &InodeFacts,
     change: &AttrChange,
 ) -> Result<(), Fault> {
-    if change.size.is_none() || change.size_by_handle { Ok(()) } else { may(state, cred, inode, WRITE) }
+    if change.size.is_none() {
+        return Ok(());
+    }
+    // Also through a descriptor that was opened before it became so.
+    if inode.is_kept() {
+        return Err(Refusal::NotPermitted.into());
+    }
+    if change.size_by_handle { Ok(()) } else { may(state, cred, inode, WRITE) }
 }
 
 /// Mode and times after a change, if the caller may make it. Owner and group are then those of `change`; the size is
@@ -44,6 +51,13 @@ pub fn change<S: PlanState>(
     change: &AttrChange,
     now: Time,
 ) -> Result<Changed, Fault> {
+    let sets_time = |time| matches!(time, Some(SetTime::At(_)));
+    let sets = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+    let is_set = sets || sets_time(change.atime) || sets_time(change.mtime);
+    let touches = change.atime.is_some() || change.mtime.is_some();
+    if (is_set && inode.is_kept()) || (touches && inode.is_immutable()) {
+        return Err(Refusal::NotPermitted.into());
+    }
     let chowns = || cred.over(Capabilities::CHOWN, inode.uid, inode.gid);
     let mine = cred.uid == inode.uid;
     if let Some(uid) = change.uid {
@@ -103,6 +117,21 @@ fn clears(cred: &Cred, inode: &InodeFacts, change: &AttrChange) -> Result<bool, 
     keeps.map(|keeps| !keeps).ok_or(Fault::NeedGroups)
 }
 
+/// Setting the flags immutable and append-only (`chattr`): for the owner, and to change them CAP_LINUX_IMMUTABLE is needed.
+///
+/// # Errors
+/// [`Refusal::NotPermitted`], [`Refusal::Unsupported`] of what is neither a file nor a directory, or what must be known
+/// first.
+pub fn may_set_flags(cred: &Cred, inode: &InodeFacts, flags: u8) -> Result<(), Fault> {
+    if !matches!(inode.kind, Kind::File | Kind::Dir) || flags & !Attr::SETTABLE != 0 {
+        return Err(Refusal::Unsupported.into());
+    }
+    require(is_owner(cred, inode), Refusal::NotPermitted)?;
+    let changes = inode.flags & Attr::SETTABLE != flags;
+    let may_change = if changes { cred.everywhere(Capabilities::LINUX_IMMUTABLE) } else { Some(true) };
+    require(may_change, Refusal::NotPermitted)
+}
+
 /// The mode after a write, if that changes it. `kill_setid`: the writer may not keep set-id bits.
 pub fn written(inode: &InodeFacts, kill_setid: bool) -> Option<Mode> {
     let cleared = inode.mode.without_setid(inode.kind);
@@ -111,7 +140,7 @@ pub fn written(inode: &InodeFacts, kill_setid: bool) -> Option<Mode> {
 
 #[cfg(test)]
 mod tests {
-    use chiton_types::{Kind, Privileges};
+    use chiton_types::Privileges;
 
     use super::super::tests::{OnlyXattrs, inode};
     use super::*;

@@ -25,7 +25,7 @@ mod xattr;
 
 pub use access::may;
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag, is_list};
-pub use attrs::{Changed, change, may_truncate, written};
+pub use attrs::{Changed, change, may_set_flags, may_truncate, written};
 pub use birth::{Birth, Newborn, birth};
 pub use names::{may_change_names, may_link, may_remove, may_search, room_for_link, room_for_subdirectory};
 pub use xattr::{may_list_xattr, may_read_xattr, may_set_xattr};
@@ -53,7 +53,7 @@ pub fn default_list<S: PlanState>(state: &S, dir: &InodeFacts) -> Result<Option<
 
 #[inline]
 fn list<S: PlanState>(state: &S, inode: &InodeFacts, flag: u8, name: &[u8]) -> Result<Option<Acl>, Fault> {
-    if inode.lists & flag == 0 {
+    if inode.flags & flag == 0 {
         return Ok(None);
     }
     let value = state.xattrs(inode)?.and_then(|xattrs| xattrs.0.get(name));
@@ -126,8 +126,84 @@ pub(crate) mod tests {
             nlink: 1,
             size: 0,
             ctime: Time(0),
-            lists: 0,
+            flags: 0,
             content: ContentIn::Nothing,
         }
+    }
+
+    #[test]
+    fn flags_refuse_what_linux_refuses() {
+        use chiton_model::{AttrChange, SetTime};
+        use chiton_types::access::{READ, WRITE};
+
+        const KEPT: Result<(), Fault> = Err(Fault::Refused(Refusal::NotPermitted));
+        let state = OnlyXattrs::default();
+        let cred = Cred::ROOT;
+        let with = |kind, flags| InodeFacts { flags, ..inode(kind, 0o777, 0, 0) };
+        // What an immutable inode refuses, and what an append-only one does.
+        let check =
+            |of: fn(&OnlyXattrs, &Cred, &InodeFacts) -> Result<(), Fault>, kind, immutable, append_only| {
+                let refused = |flags| of(&state, &cred, &with(kind, flags)) == KEPT;
+                assert_eq!(refused(Attr::IMMUTABLE), immutable);
+                assert_eq!(refused(Attr::APPEND_ONLY), append_only);
+                assert_eq!(of(&state, &cred, &with(kind, 0)), Ok(()));
+            };
+        fn changes(change: AttrChange, state: &OnlyXattrs, cred: &Cred, i: &InodeFacts) -> Result<(), Fault> {
+            super::change(state, cred, i, &change, Time(9)).map(drop)
+        }
+        check(|s, c, i| may(s, c, i, READ), Kind::File, false, false);
+        check(|s, c, i| may(s, c, i, WRITE), Kind::File, true, false);
+        check(may_change_names, Kind::Dir, true, false);
+        check(|_, c, i| may_remove(c, i, &inode(Kind::File, 0o777, 0, 0)), Kind::Dir, false, true);
+        check(|_, c, i| may_remove(c, &inode(Kind::Dir, 0o777, 0, 0), i), Kind::File, true, true);
+        check(may_link, Kind::File, true, true);
+        check(|s, c, i| may_set_xattr(s, c, i, b"user.a"), Kind::File, true, true);
+        let by_handle = |s: &OnlyXattrs, c: &Cred, i: &InodeFacts| {
+            may_truncate(
+                s,
+                c,
+                i,
+                &AttrChange { size: Some(0), size_by_handle: true, ..AttrChange::default() },
+            )
+        };
+        check(by_handle, Kind::File, true, true);
+        let chmod = |s: &OnlyXattrs, c: &Cred, i: &InodeFacts| {
+            changes(AttrChange { mode: Some(Mode(0o600)), ..AttrChange::default() }, s, c, i)
+        };
+        check(chmod, Kind::File, true, true);
+        let touch = |s: &OnlyXattrs, c: &Cred, i: &InodeFacts| {
+            changes(AttrChange { mtime: Some(SetTime::Now), ..AttrChange::default() }, s, c, i)
+        };
+        check(touch, Kind::File, true, false);
+        let set_time = |s: &OnlyXattrs, c: &Cred, i: &InodeFacts| {
+            changes(AttrChange { mtime: Some(SetTime::At(Time(1))), ..AttrChange::default() }, s, c, i)
+        };
+        check(set_time, Kind::File, true, true);
+    }
+
+    #[test]
+    fn flags_are_set_with_their_capability_only() {
+        use chiton_types::{Capabilities, Privileges};
+
+        let owner = |capabilities| Cred {
+            privileges: Some(Privileges { capabilities, ..Privileges::ALL }),
+            ..Cred::new(10, 10, &[])
+        };
+        let file = |flags| InodeFacts { flags, ..inode(Kind::File, 0o644, 10, 10) };
+        let with = owner(Capabilities::LINUX_IMMUTABLE);
+        let without = owner(Capabilities::NONE);
+        assert_eq!(may_set_flags(&with, &file(0), Attr::IMMUTABLE), Ok(()));
+        assert_eq!(may_set_flags(&with, &file(Attr::IMMUTABLE), 0), Ok(()));
+        for (before, after) in [(0, Attr::APPEND_ONLY), (Attr::IMMUTABLE, 0)] {
+            let refused = Err(Fault::Refused(Refusal::NotPermitted));
+            assert_eq!(may_set_flags(&without, &file(before), after), refused, "{before} {after}");
+        }
+        assert_eq!(
+            may_set_flags(&without, &file(Attr::IMMUTABLE), Attr::IMMUTABLE),
+            Ok(()),
+            "nothing changes"
+        );
+        let unknown = Err(Fault::Refused(Refusal::Unsupported));
+        assert_eq!(may_set_flags(&with, &file(0), Attr::ACCESS_LIST), unknown);
     }
 }

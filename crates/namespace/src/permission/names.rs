@@ -26,12 +26,15 @@ pub fn may_change_names<S: PlanState>(state: &S, cred: &Cred, dir: &InodeFacts) 
     may(state, cred, dir, WRITE | EXEC)
 }
 
-/// In a sticky directory only its owner and the owner of what is removed may remove it. The right to change the names
+/// Nothing is removed from an append-only directory, nor anything that is immutable or append-only. In a sticky directory only its owner and the owner of what is removed may remove it. The right to change the names
 /// was asked for before.
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`], or what must be known first.
 pub fn may_remove(cred: &Cred, dir: &InodeFacts, victim: &InodeFacts) -> Result<(), Fault> {
+    if dir.is_append_only() || victim.is_kept() {
+        return Err(Refusal::NotPermitted.into());
+    }
     if !dir.mode.has(Mode::STICKY) || cred.uid == dir.uid {
         return Ok(());
     }
@@ -47,7 +50,7 @@ pub fn may_remove(cred: &Cred, dir: &InodeFacts, victim: &InodeFacts) -> Result<
 /// # Errors
 /// [`Refusal::NotPermitted`], or what must be known first.
 pub fn may_link<S: PlanState>(state: &S, cred: &Cred, inode: &InodeFacts) -> Result<(), Fault> {
-    if inode.kind == Kind::Dir {
+    if inode.kind == Kind::Dir || inode.is_kept() {
         return Err(Refusal::NotPermitted.into());
     }
     if !cred.protected_hardlinks || cred.uid == inode.uid {

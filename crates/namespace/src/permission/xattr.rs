@@ -49,6 +49,9 @@ pub fn may_set_xattr<S: PlanState>(
     if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
         return Err(Refusal::Invalid.into());
     }
+    if inode.is_kept() {
+        return Err(Refusal::NotPermitted.into());
+    }
     let allowed = match class {
         Class::User => {
             if !matches!(inode.kind, Kind::File | Kind::Dir) {

@@ -27,6 +27,11 @@ pub(super) fn write<S: PlanState>(
     if size > FILE_BYTES_MAX {
         return Err(Refusal::TooBig.into());
     }
+    // The right to write was checked at open; these flags hold also for descriptors that are open.
+    let is_refused = inode.is_append_only() && !only_appends(state, &inode, body, size)?;
+    if inode.is_immutable() || is_refused {
+        return Err(Refusal::NotPermitted.into());
+    }
     let is_mapped = inode.content == ContentIn::Blocks;
     let body = match body {
         Body::Inline(bytes) => {
@@ -47,6 +52,25 @@ pub(super) fn write<S: PlanState>(
     state.has_maps_for(&event)?;
     out.push(event);
     Ok(Planned { subject: Some(ino), gone: None, other: None })
+}
+
+/// Whether a write leaves all bytes as they are that a file has. Where content moves from its row into blocks, which the server
+/// does not read, the writer is believed.
+fn only_appends<S: PlanState>(state: &S, inode: &InodeFacts, body: &Body, size: u64) -> Result<bool, Fault> {
+    if size < inode.size {
+        return Ok(false);
+    }
+    match body {
+        Body::Inline(bytes) => {
+            let held = state.inline_content(inode)?;
+            let len = (bytes.len().max(held.len()) as u64).min(inode.size) as usize;
+            let at = |content: &[u8], n: usize| content.get(n).copied().unwrap_or(0);
+            Ok((0..len).all(|n| at(bytes, n) == at(held, n)))
+        }
+        Body::Extents(extents) => {
+            Ok(inode.content == ContentIn::Inline || extents.iter().all(|e| e.offset >= inode.size))
+        }
+    }
 }
 
 /// What was appended at `end`, where the end of the file is now, and the size then. The bytes below belong to a state of the
@@ -95,6 +119,9 @@ pub(super) fn clone<S: PlanState>(
     out: &mut Vec<Event>,
 ) -> Result<Planned, Fault> {
     let (source, target) = (file(state, from)?, file(state, to)?);
+    if target.is_immutable() || (target.is_append_only() && to_offset < target.size) {
+        return Err(Refusal::NotPermitted.into());
+    }
     let source_end = from_offset.checked_add(len).filter(|&end| end <= source.size);
     let target_end = to_offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
     let (Some(source_end), Some(target_end)) = (source_end, target_end) else {

@@ -28,7 +28,7 @@ impl Inode {
             nlink: self.nlink,
             size: if self.kind == Kind::Dir { 0 } else { self.size },
             ctime: self.ctime,
-            lists: self.lists(),
+            flags: self.attr_flags(),
             content: match self.flags & (INLINE | MAPPED) {
                 0 => ContentIn::Nothing,
                 INLINE => ContentIn::Inline,

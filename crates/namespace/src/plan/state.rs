@@ -49,13 +49,28 @@ pub struct InodeFacts {
     pub size: u64,
     /// Last change of attributes.
     pub ctime: Time,
-    /// Which access control lists it has ([`Attr::ACCESS_LIST`], [`Attr::DEFAULT_LIST`]).
-    pub lists: u8,
+    /// As [`Attr::flags`].
+    pub flags: u8,
     /// Where its content is.
     pub content: ContentIn,
 }
 
 impl InodeFacts {
+    /// Nobody changes it.
+    pub fn is_immutable(&self) -> bool {
+        self.flags & Attr::IMMUTABLE != 0
+    }
+
+    /// It only grows.
+    pub fn is_append_only(&self) -> bool {
+        self.flags & Attr::APPEND_ONLY != 0
+    }
+
+    /// What it is stays: attributes, and the names that it has.
+    pub fn is_kept(&self) -> bool {
+        self.flags & Attr::SETTABLE != 0
+    }
+
     /// Of an inode with these attributes. They do not say where its content is.
     pub fn new(attr: &Attr, content: ContentIn) -> InodeFacts {
         InodeFacts {
@@ -69,7 +84,7 @@ impl InodeFacts {
             nlink: attr.nlink,
             size: if attr.kind == Kind::Dir { 0 } else { attr.size },
             ctime: attr.ctime,
-            lists: attr.lists,
+            flags: attr.flags,
             content,
         }
     }

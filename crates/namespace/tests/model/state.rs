@@ -179,7 +179,7 @@ impl Model {
             ctime: node.ctime,
             btime: node.btime,
             parent: node.parent,
-            lists: node.lists(),
+            flags: node.lists(),
             position: Position(0),
         }
     }

@@ -349,7 +349,7 @@ mod tests {
                 ctime: Time(0),
                 btime: Time(0),
                 parent: Ino(50),
-                lists: 0,
+                flags: 0,
                 position: Position(0),
             };
             let node = Node::new(&attr, content.as_bytes().to_vec(), BTreeMap::new());

@@ -322,7 +322,7 @@ fn attr() -> impl Strategy<Value = Attr> {
                 ctime,
                 btime,
                 parent,
-                lists,
+                flags: lists,
                 position,
             }
         },

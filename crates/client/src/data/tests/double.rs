@@ -414,7 +414,7 @@ impl Session {
             ctime: Time(1),
             btime: Time(1),
             parent: Ino::ROOT,
-            lists: 0,
+            flags: 0,
             position: Position(state.position),
         };
         let file = File {
