@@ -184,6 +184,20 @@ impl Client {
     }
 }
 
+impl Client {
+    /// chattr: makes a file or directory immutable or append-only, or no longer. `flags` are bits of [`Attr::SETTABLE`]; those
+    /// that are not in it are cleared.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPermitted`] for all but the owner, and to change them without CAP_LINUX_IMMUTABLE;
+    /// [`Refusal::Unsupported`] of other flags, and of what is neither a file nor a directory.
+    pub fn set_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u8) -> Result<(), Refusal> {
+        // What was written before is in the file.
+        self.files.push_inode(ino)?;
+        self.operate(caller, Op::SetFlags { ino, flags }, false).map(drop)
+    }
+}
+
 /// A name to be made: `.` and `..` are there already.
 pub(crate) fn new_name(name: &[u8]) -> Result<Name, Refusal> {
     match name {

@@ -62,6 +62,7 @@ opcodes! {
     ACCESS = 34,
     CREATE = 35,
     DESTROY = 38,
+    IOCTL = 39,
     BATCH_FORGET = 42,
     FALLOCATE = 43,
     READDIRPLUS = 44,

@@ -169,6 +169,15 @@ pub(crate) fn dispatch<F: Filesystem>(
         }
         opcode::LISTXATTR => filesystem.listxattr(req, ino, fields.u32()?, xattr()),
         opcode::REMOVEXATTR => filesystem.removexattr(req, ino, fields.name()?, empty()),
+        opcode::IOCTL => {
+            // A `fuse_ioctl_in`: handle, flags, command, argument, bytes that come along and bytes that are awaited.
+            fields.skip(12)?;
+            let command = fields.u32()?;
+            fields.skip(8)?;
+            let (in_bytes, out_bytes) = (fields.u32()?, fields.u32()?);
+            let argument = fields.bytes(in_bytes as usize)?;
+            filesystem.ioctl(req, ino, command, argument, out_bytes, ReplyData { pending: pending() });
+        }
         opcode::OPENDIR => {
             let flags = OpenFlags(fields.u32()? as i32);
             filesystem.opendir(req, ino, flags, ReplyOpen { pending: pending() });

@@ -170,6 +170,18 @@ pub trait Filesystem: Send + Sync {
     /// removexattr(2).
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty);
 
+    /// ioctl(2) of a file or directory, with the bytes that the command hands in. The reply is a `fuse_ioctl_out` of 16 bytes and
+    /// `out_bytes` that the command hands out.
+    fn ioctl(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        command: u32,
+        argument: &[u8],
+        out_bytes: u32,
+        reply: ReplyData,
+    );
+
     /// access(2), chdir(2).
     fn access(&self, req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty);
 

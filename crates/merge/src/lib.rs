@@ -147,7 +147,8 @@ impl Merge<'_> {
             Event::SetAttr { ino, ctime: time, .. }
             | Event::Write { ino, mtime: time, .. }
             | Event::Clone { to: ino, time, .. }
-            | Event::Xattr { ino, ctime: time, .. } => {
+            | Event::Xattr { ino, ctime: time, .. }
+            | Event::Flags { ino, ctime: time, .. } => {
                 *ino = self.map.translate(*ino);
                 let (ino, time) = (*ino, *time);
                 self.merge_content(event, ino, time)

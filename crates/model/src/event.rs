@@ -28,7 +28,7 @@ use crate::op::{AttrChange, Body, Hold, Op, SetTime, XattrHow};
 use crate::policy::PolicyChange;
 use crate::reverted::Reverted;
 use crate::table::{codec, or_name};
-use crate::text::{kind_name, octal, quoted, utc};
+use crate::text::{flag_letters, kind_name, octal, quoted, utc};
 
 macro_rules! events {
     ($(
@@ -521,6 +521,18 @@ events! {
     }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS).and(Rows::CONTENT)) }
     text { format!("revert {ino} to {} bytes", to.size) }
+
+    /// A file or directory is immutable or append-only, or no longer.
+    25 "flags" Flags {
+        ino: Ino => "inode",
+        ctime: Time => "time_ns",
+        /// Bits of [`Attr::SETTABLE`].
+        flags: u8,
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
+    time { *ctime }
+    text { format!("flags of {ino}: {}", flag_letters(*flags)) }
+    operation { Op::SetFlags { ino: *ino, flags: *flags } }
 }
 
 /// What bore the new name of a rename.

@@ -337,6 +337,15 @@ operations! {
         Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).uses(*parent, name, NameUse::Given)
     }
     grows { true }
+
+    /// Makes a file or directory immutable or append-only, or no longer (chattr).
+    15 ["set_flags"] SetFlags {
+        ino: Ino,
+        /// Bits of [`Attr::SETTABLE`]: those that are not in it are cleared.
+        flags: u8,
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
+    grows { false }
 }
 
 impl Op {

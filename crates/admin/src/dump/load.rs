@@ -88,6 +88,8 @@ struct Load<'a> {
     root: Ino,
     levels: Vec<Level>,
     at: At,
+    /// Inodes to be made immutable or append-only when all is loaded: they cannot be changed then.
+    flagged: Vec<(Ino, u8)>,
     done: Loaded,
 }
 
@@ -114,6 +116,7 @@ pub fn load(
         root: attr.ino,
         levels: Vec::new(),
         at: At::Nothing,
+        flagged: Vec::new(),
         done: Loaded::default(),
     };
     let result = load.lines(input, progress);
@@ -152,6 +155,7 @@ impl Load<'_> {
             if let Line::End { inodes, crc: stated } = parsed {
                 self.finish()?;
                 self.leave(None)?;
+                self.set_flags()?;
                 return if stated == crc {
                     match inodes == self.done.inodes + self.done.passed_over {
                         true => Ok(()),
@@ -327,8 +331,16 @@ impl Load<'_> {
         }
         self.at = At::PassedOver;
         if node.kind == Kind::Dir {
-            self.at = At::Made(attr.ino);
-            self.levels.push(Level { path, ino: attr.ino, node: Some(node.clone()) });
+            // One with flags was complete before, and lets nothing be set.
+            let is_complete = attr.flags & Attr::SETTABLE != 0;
+            if !is_complete {
+                self.at = At::Made(attr.ino);
+            }
+            self.levels.push(Level {
+                path,
+                ino: attr.ino,
+                node: Some(node.clone()).filter(|_| !is_complete),
+            });
         }
         Ok(())
     }
@@ -377,7 +389,16 @@ impl Load<'_> {
         self.client.rename(&caller, dir, UNFINISHED, dir, &name, RenameHow::NoReplace).map_err(failed)
     }
 
-    fn attributes(&self, ino: Ino, node: &Node) -> Result<(), String> {
+    fn set_flags(&self) -> Result<(), String> {
+        for (ino, flags) in &self.flagged {
+            let set = self.client.set_flags(&self.client.caller(), *ino, *flags);
+            set.map_err(|r| format!("flags (load with CAP_LINUX_IMMUTABLE) cannot be set: {r}"))?;
+        }
+        Ok(())
+    }
+
+    fn attributes(&mut self, ino: Ino, node: &Node) -> Result<(), String> {
+        self.flagged.extend(Some((ino, node.flags)).filter(|(_, flags)| *flags != 0));
         let caller = self.client.caller();
         let set = |change, what: &str| {
             let done = self.client.setattr(&caller, ino, change, None);

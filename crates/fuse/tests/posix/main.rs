@@ -15,6 +15,7 @@ mod process;
 mod subject;
 
 mod content;
+mod flags;
 mod lists;
 mod names;
 mod permissions;

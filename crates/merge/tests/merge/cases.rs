@@ -677,3 +677,28 @@ fn after_a_sync_only_new_changes_of_others_are_conflicts() {
     }
     assert_eq!(tree(&mut server), "f=4");
 }
+
+#[test]
+fn flags_that_ours_set_come_with_a_merge() {
+    use chiton_model::Op;
+    use chiton_types::{Attr, Time};
+
+    let mut server = Peer::new();
+    act(&mut server, "put f base", &mut 10);
+    let mut client = server.fork();
+    let mut map = MergeMap::new(SUB, server.position, 7, OnConflict::Overwrite);
+    map.grant(Ino(1000), Ino(2000));
+    let (mut next, mut fresh, mut report) = (1000, 5000, Vec::new());
+    act(&mut client, "put g ours", &mut next);
+    for (ino, flags) in [(Ino(10), Attr::IMMUTABLE), (Ino(1000), Attr::APPEND_ONLY)] {
+        client.run(&Op::SetFlags { ino, flags }, Ino(0), Time(77)).expect("root may");
+    }
+    for event in &client.journal {
+        let skipped = server.merge(event, &mut map, &mut fresh, &mut report).expect("nothing stops");
+        assert_eq!(skipped, None, "{event:?}");
+    }
+    assert_eq!(report, []);
+    for (ino, flags) in [(Ino(10), Attr::IMMUTABLE), (Ino(1000), Attr::APPEND_ONLY)] {
+        assert_eq!(server.ask(|ns| ns.attr(ino)).expect("there").flags, flags, "{ino}");
+    }
+}

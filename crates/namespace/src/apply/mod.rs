@@ -158,6 +158,12 @@ impl Namespace {
                 inode.flags = inode.flags & !OF_XATTRS | left;
                 inode.note_attrs_changed(position);
             }
+            Event::Flags { ino, ctime, flags } => {
+                let inode = self.changing(*ino, position);
+                inode.ctime = inode.ctime.max(*ctime);
+                inode.set_flags(*flags);
+                inode.note_attrs_changed(position);
+            }
             Event::Touch { ino, time } => touch_dir(self.changing(*ino, position), *time),
             Event::Reclaim { ino, from_chunk } => self.reclaim(*ino, *from_chunk, position),
             Event::Swept { blocks } => {

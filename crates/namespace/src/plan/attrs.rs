@@ -1,4 +1,4 @@
-//! chmod, chown, truncate, utimens.
+//! chmod, chown, truncate, utimens, chattr.
 
 use chiton_model::{AttrChange, Event, FILE_BYTES_MAX};
 use chiton_types::{Ino, Kind, Refusal};
@@ -43,5 +43,18 @@ pub(super) fn set_attr<S: PlanState>(
     };
     state.has_maps_for(&event)?;
     out.push(event);
+    Ok(Planned { subject: Some(ino), gone: None, other: None })
+}
+
+pub(super) fn set_flags<S: PlanState>(
+    state: &S,
+    ino: Ino,
+    flags: u8,
+    ctx: &Context<'_>,
+    out: &mut Vec<Event>,
+) -> Result<Planned, Fault> {
+    let inode = state.inode(ino)?;
+    permission::may_set_flags(ctx.cred, &inode, flags)?;
+    out.push(Event::Flags { ino, flags, ctime: ctx.now.max(inode.ctime) });
     Ok(Planned { subject: Some(ino), gone: None, other: None })
 }

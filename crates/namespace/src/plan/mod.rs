@@ -84,6 +84,7 @@ pub fn plan<S: PlanState>(
         Op::Remap { ino, expected, extents } => content::remap(state, *ino, *expected, extents, out),
         Op::SetXattr { ino, name, value, how } => xattr::set_xattr(state, *ino, name, value, *how, ctx, out),
         Op::RemoveXattr { ino, name } => xattr::remove_xattr(state, *ino, name, ctx, out),
+        Op::SetFlags { ino, flags } => attrs::set_flags(state, *ino, *flags, ctx, out),
         Op::Reclaim { ino } => content::reclaim(state, *ino, out),
     }
 }
