@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::execute::Asked;
 use crate::locks::{Owner, Verdict};
 use crate::moment::{Health, Moment};
+use crate::parts::Clients;
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Ticket, Wait};
@@ -17,7 +18,7 @@ use crate::wait_queue::{Task, Ticket, Wait};
 impl Engine {
     #[inline]
     pub(crate) fn dispatch(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
-        let Some(session) = self.sessions.get_mut(task.session) else {
+        let Some(session) = self.clients.sessions.get_mut(task.session) else {
             return Err(Failure::SessionGone.into());
         };
         let slot = session.slot;
@@ -58,7 +59,7 @@ impl Engine {
                     parent_leased: done.parent_leased,
                 };
                 if let Some((ino, grown)) = growth {
-                    let upto = match self.answers_when_durable(place) {
+                    let upto = match self.shards.answers_when_durable(place) {
                         Ok(true) => position,
                         _ => Position(0),
                     };
@@ -87,8 +88,8 @@ impl Engine {
             Call::Lease { ino, mode } => self.lease(*ino, *mode, slot, &request.cred, task.ticket, m),
             Call::Closed { inos } => {
                 for ino in inos {
-                    if self.opens.subtract(*ino, slot) {
-                        self.closed(*ino);
+                    if self.clients.opens.subtract(*ino, slot) {
+                        self.shards.closed(*ino);
                     }
                 }
                 Ok(Answer::Done)
@@ -99,25 +100,25 @@ impl Engine {
                 Ok(answer)
             }
             Call::Ended { session, secret } => {
-                let over = self.sessions.over(*session, *secret).filter(|over| over.end <= m.durable);
+                let over = self.clients.sessions.over(*session, *secret).filter(|over| over.end <= m.durable);
                 let runs = over.map(|over| over.carried_out.clone()).ok_or(Refusal::NotFound)?;
                 Ok(Answer::CarriedOut(runs))
             }
             Call::SetLock { lock, wait } => self.set_lock(lock, *wait, &mut task.ticket, slot),
             Call::CancelLock { id } => {
                 let session = task.session;
-                let waiting = self.waiting.select(|task, wait| {
+                let waiting = self.queue.waiting.select(|task, wait| {
                     *wait == Wait::Lock && task.session == session && task.request.id == *id
                 });
                 for ticket in waiting {
-                    self.locks.cancel(ticket);
+                    self.clients.locks.cancel(ticket);
                     self.answer_parked(ticket, Err(Failure::Refused(Refusal::Interrupted)), m);
                 }
                 Ok(Answer::Done)
             }
             Call::GetLock { lock } => {
                 let owner = check_lock(lock, slot)?;
-                Ok(Answer::Lock(self.locks.get(owner, lock)))
+                Ok(Answer::Lock(self.clients.locks.get(owner, lock)))
             }
             Call::Realm(_) => self.realm(task, m),
             Call::Ping => Ok(Answer::Done),
@@ -134,7 +135,7 @@ impl Engine {
 
     /// A request that the runtime answers: keeps its session alive.
     pub fn outside(&mut self, session: SessionId, request: &Request, m: &Moment) -> Result<(), Failure> {
-        let Some(known) = self.sessions.get_mut(session) else { return Err(Failure::SessionGone) };
+        let Some(known) = self.clients.sessions.get_mut(session) else { return Err(Failure::SessionGone) };
         known.heard = m.mono;
         known.request_count += 1;
         known.window.settle(request.settled);
@@ -154,7 +155,7 @@ impl Engine {
         task.results.reserve_exact(ops.len() - task.results.len());
         while let Some(op) = ops.get(task.results.len()) {
             if task.results.len().is_multiple_of(WARM_OPS) {
-                self.ns.warm(&ops[task.results.len()..]);
+                self.shards.ns.warm(&ops[task.results.len()..]);
             }
             let seq = match request.seq {
                 Seq(0) => Seq(0),
@@ -207,7 +208,7 @@ impl Engine {
         m: &Moment,
     ) -> Result<Answer, Stop> {
         // The policy was found before the operation was carried out; what cannot be found now is not waited for.
-        if position <= m.durable || !matches!(self.answers_when_durable(place), Ok(true)) {
+        if position <= m.durable || !matches!(self.shards.answers_when_durable(place), Ok(true)) {
             return Ok(answer);
         }
         task.done = Some(Box::new((position, answer)));
@@ -238,31 +239,32 @@ impl Engine {
         ticket: Option<Ticket>,
         m: &Moment,
     ) -> Result<Answer, Stop> {
-        let attr = self.ns.attr(ino)?;
+        let attr = self.shards.ns.attr(ino)?;
         if mode == LeaseMode::Exclusive && attr.kind != Kind::File {
             return Err(Refusal::Invalid.into());
         }
         let want = chiton_types::access::READ;
-        if !self.opens.has(ino, slot) {
-            self.ns.access(cred, ino, want)?;
+        if !self.clients.opens.has(ino, slot) {
+            self.shards.ns.access(cred, ino, want)?;
         }
         // A lease that is being given up is not given again before that is done: the acknowledgement that is under way
         // would take it back from a client that believes to have it.
-        if self.leases.is_recalled(ino, slot) {
+        if self.clients.leases.is_recalled(ino, slot) {
             return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
         }
-        if !self.leases.is_alone(slot) && self.leases.mode(ino, slot) < mode {
+        if !self.clients.leases.is_alone(slot) && self.clients.leases.mode(ino, slot) < mode {
             // Who comes later waits behind those who wait, but for the one they all wait for.
-            let behind =
-                ticket.is_none() && self.leases.is_wanted(ino) && !self.leases.is_recalled(ino, slot);
+            let behind = ticket.is_none()
+                && self.clients.leases.is_wanted(ino)
+                && !self.clients.leases.is_recalled(ino, slot);
             let keep = if mode == LeaseMode::Exclusive { LeaseMode::None } else { LeaseMode::Shared };
-            if behind || self.leases.conflict(ino, slot, keep, m.mono) {
+            if behind || self.clients.leases.conflict(ino, slot, keep, m.mono) {
                 return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
             }
         }
         let is_watched = mode == LeaseMode::Exclusive && self.is_watched(ino, slot)?;
-        let mode = self.leases.grant(ino, slot, mode, true, m.mono);
-        self.leases.limit(m.mono);
+        let mode = self.clients.leases.grant(ino, slot, mode, true, m.mono);
+        self.clients.leases.limit(m.mono);
         Ok(Answer::Lease { mode: clamp(mode, &attr), attr, is_watched })
     }
 
@@ -272,16 +274,16 @@ impl Engine {
         if self.is_resending() {
             return LeaseMode::None;
         }
-        let mode = self.leases.grant(attr.ino, slot, LeaseMode::Shared, false, m.mono);
+        let mode = self.clients.leases.grant(attr.ino, slot, LeaseMode::Shared, false, m.mono);
         clamp(mode, attr)
     }
 
     /// The same, with content.
     pub(crate) fn lease_read(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if !self.resends.is_empty() {
+        if !self.queue.resends.is_empty() {
             return LeaseMode::None;
         }
-        let mode = self.leases.grant_read(attr.ino, slot, m.mono);
+        let mode = self.clients.leases.grant_read(attr.ino, slot, m.mono);
         clamp(mode, attr)
     }
 
@@ -290,29 +292,20 @@ impl Engine {
         if self.is_resending() {
             return LeaseMode::None;
         }
-        let mode = self.grant_looked_at(attr.ino, slot, m);
+        let mode = self.clients.grant_looked_at(attr.ino, slot, m);
         clamp(mode, attr)
-    }
-
-    fn grant_looked_at(&mut self, ino: Ino, slot: Slot, m: &Moment) -> LeaseMode {
-        let mode = self.leases.grant(ino, slot, LeaseMode::Shared, false, m.mono);
-        if mode == LeaseMode::None {
-            let opens = &self.opens;
-            self.leases.downgrade_idle(ino, slot, m.mono, |holder| opens.has(ino, holder));
-        }
-        mode
     }
 
     /// True if the session has, or is given in passing, a lease on a directory.
     #[inline]
     pub(crate) fn parent_leased(&mut self, parent: Ino, slot: Slot, m: &Moment) -> bool {
-        !self.is_resending() && self.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
+        !self.is_resending() && self.clients.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
     }
 
     fn reopen(&mut self, opens: &[(Ino, u32)], locks: &[Lock], slot: Slot) -> Result<Answer, Stop> {
         let mut needs = Vec::new();
         for (ino, _) in opens {
-            if let Err(chiton_namespace::Fault::Missing(more)) = self.ns.attr(*ino) {
+            if let Err(chiton_namespace::Fault::Missing(more)) = self.shards.ns.attr(*ino) {
                 needs.extend(more);
             }
         }
@@ -321,14 +314,14 @@ impl Engine {
         }
         for (ino, count) in opens {
             // What is gone is found out by whoever uses it.
-            if self.ns.attr(*ino).is_ok() {
-                self.opens.declare(*ino, slot, *count);
+            if self.shards.ns.attr(*ino).is_ok() {
+                self.clients.opens.declare(*ino, slot, *count);
             }
         }
         for lock in locks {
             let owner = check_lock(lock, slot)?;
             // Nobody can have taken it meanwhile: what is new waits until all have declared theirs.
-            self.locks.set(owner, lock, None, &mut self.lock_grants);
+            self.clients.locks.set(owner, lock, None, &mut self.clients.lock_grants);
         }
         Ok(Answer::Done)
     }
@@ -341,8 +334,8 @@ impl Engine {
         slot: Slot,
     ) -> Result<Answer, Stop> {
         let owner = check_lock(lock, slot)?;
-        let ticket = wait.then(|| *ticket.get_or_insert_with(|| self.waiting.issue()));
-        match self.locks.set(owner, lock, ticket, &mut self.lock_grants) {
+        let ticket = wait.then(|| *ticket.get_or_insert_with(|| self.queue.waiting.issue()));
+        match self.clients.locks.set(owner, lock, ticket, &mut self.clients.lock_grants) {
             Verdict::Granted => Ok(Answer::Done),
             Verdict::Conflict => Err(Refusal::WouldBlock.into()),
             Verdict::Deadlock => Err(Refusal::Deadlock.into()),
@@ -353,7 +346,7 @@ impl Engine {
 
     /// Answers waiters whose locks were granted. What they asked for is done: they are not tried again.
     pub(crate) fn answer_lock_grants(&mut self, m: &Moment) {
-        for ticket in std::mem::take(&mut self.lock_grants) {
+        for ticket in std::mem::take(&mut self.clients.lock_grants) {
             self.answer_parked(ticket, Ok(Answer::Done), m);
         }
     }
@@ -362,8 +355,19 @@ impl Engine {
     pub(crate) fn answer_parked(&mut self, ticket: Ticket, result: Result<Answer, Failure>, m: &Moment) {
         if let Some(task) = self.unpark(ticket) {
             let reply = self.reply(task.request.id, result, m);
-            self.commands.push(Command::Reply(ticket, reply));
+            self.queue.commands.push(Command::Reply(ticket, reply));
         }
+    }
+}
+
+impl Clients {
+    fn grant_looked_at(&mut self, ino: Ino, slot: Slot, m: &Moment) -> LeaseMode {
+        let mode = self.leases.grant(ino, slot, LeaseMode::Shared, false, m.mono);
+        if mode == LeaseMode::None {
+            let opens = &self.opens;
+            self.leases.downgrade_idle(ino, slot, m.mono, |holder| opens.has(ino, holder));
+        }
+        mode
     }
 }
 

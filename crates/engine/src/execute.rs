@@ -15,6 +15,7 @@ use crate::dedup::{Done, Standing};
 use crate::dispatch::clamp;
 use crate::engine::Engine;
 use crate::moment::{Health, Moment};
+use crate::parts::{Clients, Shards};
 use crate::placement::{birth_key, spread};
 use crate::sessions::Slot;
 use crate::step::{Progress, Stop};
@@ -62,7 +63,7 @@ const CRUMB_FILES_MAX: usize = 10_000;
 impl Engine {
     pub(crate) fn execute(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<Performed, Stop> {
         if asked.seq > Seq(0) {
-            let session = self.sessions.get(asked.session).ok_or(Failure::SessionGone)?;
+            let session = self.clients.sessions.get(asked.session).ok_or(Failure::SessionGone)?;
             match session.window.standing(asked.seq) {
                 Standing::New => {}
                 Standing::Done(done) => return self.repeat(asked, done, m),
@@ -95,42 +96,45 @@ impl Engine {
             }
         }
         // What was answered before a restart took place before all that is declared: it takes nothing from anybody.
-        let is_settled = self.resending && asked.again.is_some_and(|again| again.position > Position(0));
+        let is_settled =
+            self.queue.resending && asked.again.is_some_and(|again| again.position > Position(0));
         if !is_settled {
             self.recall_names(asked, m)?;
         }
         if !is_settled && asked.told.is_none() {
-            self.check_holds(asked)?;
+            self.clients.check_holds(asked)?;
         }
         let names_blocks = self.check_allowed(asked)?;
         let (offered, counted) = self.offer(asked, m)?;
-        let now = self.time_of(asked, m);
+        let now = self.clients.time_of(asked, m);
 
         self.events.clear();
         let lingers = self.lets_linger(asked.op, asked.slot, m);
-        let (opens, ns) = (&self.opens, &self.ns);
+        let (opens, ns) = (&self.clients.opens, &self.shards.ns);
         let is_open = |ino: Ino| lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
         let planned = if sets_policy(asked.op) {
-            let told = if is_settled { SmallVec::new() } else { self.leases.any_names_conflict(m.mono) };
+            let told =
+                if is_settled { SmallVec::new() } else { self.clients.leases.any_names_conflict(m.mono) };
             if !told.is_empty() {
                 // What is answered ahead is promised by the policy that held.
                 return Err(Stop::Wait(Wait::Leases(told)));
             }
             self.plan_policy(asked, now)?
         } else {
-            plan(&self.ns, asked.op, &context, &mut self.events)?
+            plan(&self.shards.ns, asked.op, &context, &mut self.events)?
         };
         self.keep_roots()?;
-        if self.ns.has_decouplings() {
+        if self.shards.ns.has_decouplings() {
             // Rows as they were are kept for decoupled clients: they must be here.
-            let needs: Vec<_> = self.events.iter().flat_map(|event| self.ns.needs(event)).collect();
+            let needs: Vec<_> = self.events.iter().flat_map(|event| self.shards.ns.needs(event)).collect();
             if !needs.is_empty() {
                 return Err(Stop::Missing(needs));
             }
         }
         let is_volatile = self.is_volatile_change(asked.op)?;
-        if !is_settled && !self.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. }) {
+        if !is_settled && !self.clients.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. })
+        {
             self.recall_conflicting(asked, m)?;
         }
         if !self.events.is_empty() {
@@ -145,7 +149,7 @@ impl Engine {
                     seq: asked.seq,
                 });
             }
-            self.blocks_named |= names_blocks;
+            self.output.blocks_named |= names_blocks;
         }
         // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
         // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
@@ -155,15 +159,15 @@ impl Engine {
             self.use_number(offered);
         }
         if is_volatile && let Some(gone) = planned.gone.filter(|gone| gone.orphan) {
-            self.volatile.orphans.insert(gone.ino);
+            self.shards.volatile.orphans.insert(gone.ino);
         }
         if is_volatile && matches!(asked.op, Op::MakeUnnamed { .. }) {
-            self.volatile.orphans.extend(planned.subject);
+            self.shards.volatile.orphans.extend(planned.subject);
         }
         let mut performed = self.finish(asked, planned, position, m);
         performed.outcome.time = now;
         if asked.told.is_some()
-            && let Some(session) = self.sessions.get_mut(asked.session)
+            && let Some(session) = self.clients.sessions.get_mut(asked.session)
         {
             session.clock.answered(now);
         }
@@ -180,23 +184,10 @@ impl Engine {
         if (m.budget_spent && !m.store_full) || self.frozen {
             return Err(Stop::Wait(Wait::Room));
         }
-        if self.ns.dirty_rows() > self.settings.dirty_rows_max {
+        if self.shards.ns.dirty_rows() > self.settings.dirty_rows_max {
             return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
         }
         Ok(())
-    }
-
-    /// Whether a writer that says so still holds the file. What it wrote rests on a state that others have changed by now, if it
-    /// does not and they do.
-    fn check_holds(&self, asked: &Asked<'_>) -> Result<(), Stop> {
-        let Op::Write { ino, hold: Hold::Exclusive | Hold::Appended(_), .. } = asked.op else {
-            return Ok(());
-        };
-        let holds = self.leases.mode(*ino, asked.slot) == LeaseMode::Exclusive;
-        match holds || asked.slot == Slot::SERVER || !self.leases.others_have(*ino, asked.slot) {
-            true => Ok(()),
-            false => Err(Refusal::NotPermitted.into()),
-        }
     }
 
     /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
@@ -235,14 +226,14 @@ impl Engine {
             return Ok((Ino(0), false));
         };
         if let Some(again) = asked.again.filter(|again| again.ino != Ino(0))
-            && let Some(ino) = self.offer_former(again.ino)?
+            && let Some(ino) = self.shards.offer_former(again.ino)?
         {
             return Ok((ino, false));
         }
         if let Some(told) = asked.told {
             return Ok((self.offer_told(asked, told)?, false));
         }
-        if let Some(granted) = &self.granted {
+        if let Some(granted) = &self.taken.granted {
             let shard = match dir_name {
                 Some(name) => granted.pick(birth_key(*parent, name.hash64())),
                 None => parent.shard(),
@@ -256,32 +247,21 @@ impl Engine {
             Some(name) => spread(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
             None => parent.shard(),
         };
-        if usize::from(shard.0) >= self.inodes.shard_count() {
+        if usize::from(shard.0) >= self.shards.inodes.shard_count() {
             return Err(Refusal::Stale.into());
         }
-        match self.inodes.offer(shard, m.durable) {
+        match self.shards.inodes.offer(shard, m.durable) {
             Ok(ino) => Ok((ino, true)),
             Err(position) => Err(Stop::Wait(Wait::Durable(position))),
-        }
-    }
-
-    /// The number that an inode had before the server lost it; unless it is in use, by a defect of the client.
-    pub(crate) fn offer_former(&self, ino: Ino) -> Result<Option<Ino>, Stop> {
-        let former = self.inodes.is_former(ino, &self.marks_at_start)
-            && !self.ns.decouplings().any(|d| d.map.overlaps(ino, Ino(ino.0 + 1)));
-        match self.ns.attr(ino) {
-            Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => Ok(Some(ino)),
-            Err(chiton_namespace::Fault::Missing(needs)) if former => Err(Stop::Missing(needs)),
-            _ => Ok(None),
         }
     }
 
     /// The number just offered was used.
     #[inline]
     fn use_number(&mut self, ino: Ino) {
-        if let Some(granted) = &mut self.granted {
+        if let Some(granted) = &mut self.taken.granted {
             granted.take(ino);
-        } else if let Some(counter_end) = self.inodes.take(ino.shard()) {
+        } else if let Some(counter_end) = self.shards.inodes.take(ino.shard()) {
             self.reserve(ino.shard(), counter_end);
         }
     }
@@ -292,15 +272,15 @@ impl Engine {
     fn recall_names(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
         for dir in asked.op.footprint().dirs() {
-            if self.leases.names_taken(dir, asked.slot, m.mono) {
+            if self.clients.leases.names_taken(dir, asked.slot, m.mono) {
                 busy.push(dir);
             }
         }
         let victim = asked.op.footprint().victim_dir();
-        if let Some(NameTouch { dir, name, .. }) = victim.filter(|_| self.leases.has_names()) {
+        if let Some(NameTouch { dir, name, .. }) = victim.filter(|_| self.clients.leases.has_names()) {
             // Whether it is empty knows who holds its names.
-            match self.ns.lookup(&Cred::ROOT, dir, name) {
-                Ok(Some(ino)) if self.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
+            match self.shards.ns.lookup(&Cred::ROOT, dir, name) {
+                Ok(Some(ino)) if self.clients.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
                 Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
                 _ => {}
             }
@@ -317,10 +297,12 @@ impl Engine {
         Namespace::touched(&self.events, &mut touched);
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
         for &ino in &touched {
-            let is_busy = !busy.contains(&ino) && self.leases.conflict(ino, slot, LeaseMode::None, m.mono);
+            let is_busy =
+                !busy.contains(&ino) && self.clients.leases.conflict(ino, slot, LeaseMode::None, m.mono);
             // It gives its lease up when this is carried out, and the others may do so after it.
-            let goes_first =
-                is_mapped && self.leases.is_recalled(ino, slot) && !self.leases.is_written(ino, slot);
+            let goes_first = is_mapped
+                && self.clients.leases.is_recalled(ino, slot)
+                && !self.clients.leases.is_written(ino, slot);
             if is_busy && !goes_first {
                 busy.push(ino);
             }
@@ -332,7 +314,7 @@ impl Engine {
     fn plan_policy(&mut self, asked: &Asked<'_>, now: Time) -> Result<Planned, Stop> {
         let (ino, event) = self.plan_policy_op(asked.op, asked.cred, now)?;
         // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
-        self.settle()?;
+        self.shards.settle()?;
         self.events.push(event);
         Ok(Planned { subject: Some(ino), gone: None, other: None })
     }
@@ -342,15 +324,15 @@ impl Engine {
         self.write_skipped();
         let events = std::mem::take(&mut self.events);
         let event_count = u32::try_from(events.len()).expect("an operation has few events");
-        let mut frame = FrameBuilder::begin(&mut self.frames, &FrameHeader { event_count, ..header });
+        let mut frame = FrameBuilder::begin(&mut self.output.frames, &FrameHeader { event_count, ..header });
         for event in &events {
             event.encode(frame.payload());
         }
         frame.seal();
-        self.frame_events += u64::from(event_count);
+        self.output.frame_events += u64::from(event_count);
         for event in &events {
-            self.position = self.position.next();
-            self.ns.apply(event, self.position);
+            self.output.position = self.output.position.next();
+            self.shards.ns.apply(event, self.output.position);
         }
         self.events = events;
     }
@@ -366,49 +348,49 @@ impl Engine {
     /// Asks for the next chunk of a shard's inode numbers.
     pub(crate) fn reserve(&mut self, shard: ShardId, counter_end: u64) {
         self.commit_own(Event::Reserve { shard, counter_end });
-        self.inodes.reserved(shard, counter_end, self.position);
+        self.shards.inodes.reserved(shard, counter_end, self.output.position);
     }
 
     /// After the change: opens, orphans, leases, the window, the answer.
     fn finish(&mut self, asked: &Asked<'_>, planned: Planned, position: Position, m: &Moment) -> Performed {
-        let outcome = self.ns.outcome(planned);
+        let outcome = self.shards.ns.outcome(planned);
         let mut open_counted = false;
         if asked.open
             && let Some(attr) = &outcome.attr
         {
-            self.opens.add(attr.ino, asked.slot);
+            self.clients.opens.add(attr.ino, asked.slot);
             open_counted = true;
         }
         if matches!(asked.op, Op::MakeUnnamed { .. }) {
             self.unnamed_made(&outcome);
         }
         if let Op::LinkUnnamed { ino, .. } = asked.op {
-            self.orphans.remove(ino);
-            self.volatile.orphans.remove(ino);
+            self.shards.orphans.remove(ino);
+            self.shards.volatile.orphans.remove(ino);
         }
         if let Some(gone) = outcome.gone {
             if gone.orphan {
-                match self.orphans.insert(gone.ino) {
-                    true if self.lets_linger(asked.op, asked.slot, m) => self.linger(gone.ino, m),
-                    true if !self.opens.is_open(gone.ino) => self.reclaims.push_back(gone.ino),
+                match self.shards.orphans.insert(gone.ino) {
+                    true if self.lets_linger(asked.op, asked.slot, m) => self.shards.linger(gone.ino, m),
+                    true if !self.clients.opens.is_open(gone.ino) => self.shards.reclaims.push_back(gone.ino),
                     _ => {}
                 }
             } else {
-                self.orphans.remove(&gone.ino);
-                self.volatile.orphans.remove(&gone.ino);
-                self.leases.forget(gone.ino);
-                self.crumbs.remove(&gone.ino);
+                self.shards.orphans.remove(&gone.ino);
+                self.shards.volatile.orphans.remove(&gone.ino);
+                self.clients.leases.forget(gone.ino);
+                self.shards.crumbs.remove(&gone.ino);
             }
         }
         if asked.seq > Seq(0)
-            && let Some(session) = self.sessions.get_mut(asked.session)
+            && let Some(session) = self.clients.sessions.get_mut(asked.session)
         {
             session
                 .window
                 .record(asked.seq, Done::new(position, planned.subject, planned.gone, open_counted));
         }
         if let Op::Write { ino, body: Body::Extents(extents), .. } = asked.op {
-            self.count_crumbs(*ino, extents);
+            self.shards.count_crumbs(*ino, extents);
         }
         let (lease, parent_leased) =
             if asked.leases { self.leases_after(asked, &outcome, m) } else { NO_LEASES };
@@ -418,8 +400,8 @@ impl Engine {
     /// A file was made that has no name: it ends with its last open.
     fn unnamed_made(&mut self, outcome: &Outcome) {
         let Some(attr) = &outcome.attr else { return };
-        if self.orphans.insert(attr.ino) && !self.opens.is_open(attr.ino) {
-            self.reclaims.push_back(attr.ino);
+        if self.shards.orphans.insert(attr.ino) && !self.clients.opens.is_open(attr.ino) {
+            self.shards.reclaims.push_back(attr.ino);
         }
     }
 
@@ -431,13 +413,13 @@ impl Engine {
         let lease = match &outcome.attr {
             // Nobody else knows of a new file yet.
             Some(attr) if is_born && attr.kind == Kind::File => {
-                self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
+                self.clients.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
             }
             Some(attr) if is_born && attr.kind == Kind::Dir => {
-                let lease = self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
+                let lease = self.clients.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
                 if asked.told.is_some() && asked.again.is_none() {
                     // Things are made in it already.
-                    self.leases.born_with_names(attr.ino, asked.slot, attr.btime);
+                    self.clients.leases.born_with_names(attr.ino, asked.slot, attr.btime);
                 }
                 clamp(lease, attr)
             }
@@ -447,13 +429,13 @@ impl Engine {
         let footprint = asked.op.footprint();
         let parent = footprint.dirs().next().map(|_| footprint.place);
         let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, asked.slot, m));
-        self.leases.limit(m.mono);
+        self.clients.leases.limit(m.mono);
         (lease, parent_leased)
     }
 
     /// Answers an operation that was carried out before, with attributes as they are now.
     fn repeat(&mut self, asked: &Asked<'_>, done: Done, m: &Moment) -> Result<Performed, Stop> {
-        let attr = match self.ns.attr(done.subject) {
+        let attr = match self.shards.ns.attr(done.subject) {
             _ if done.subject == Ino(0) => None,
             Ok(attr) => Some(attr),
             Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
@@ -462,8 +444,8 @@ impl Engine {
         // An open that the client knows of (it was answered) was declared again by itself.
         let was_answered = asked.again.is_some_and(|again| again.position > Position(0));
         if asked.open && !done.open_counted && !was_answered && attr.is_some() {
-            self.opens.add(done.subject, asked.slot);
-            if let Some(session) = self.sessions.get_mut(asked.session) {
+            self.clients.opens.add(done.subject, asked.slot);
+            if let Some(session) = self.clients.sessions.get_mut(asked.session) {
                 session.window.open_counted(asked.seq);
             }
         }
@@ -484,43 +466,20 @@ impl Engine {
         }
     }
 
-    /// The last open of an inode ended.
-    pub(crate) fn closed(&mut self, ino: Ino) {
-        if self.orphans.contains(&ino) {
-            self.reclaims.push_back(ino);
-        }
-    }
-
-    pub(crate) fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_model::Extent]) {
-        let small = extents.iter().filter(|e| !e.block.is_hole() && e.len < CRUMB_BYTES).count();
-        if small == 0 {
-            return;
-        }
-        if self.crumbs.len() >= CRUMB_FILES_MAX {
-            self.crumbs.clear();
-        }
-        let crumbs = self.crumbs.entry(ino).or_default();
-        *crumbs += small as u32;
-        if *crumbs >= CRUMBS {
-            self.crumbs.remove(&ino);
-            self.crumbled.push_back(ino);
-        }
-    }
-
     /// One step of freeing orphans that nobody has open.
     pub fn run_background(&mut self, m: &Moment) -> Progress {
         if self.recovery.is_some() || self.is_resending() || m.health != Health::Good {
             return Progress::Idle;
         }
-        let Some(&ino) = self.reclaims.front() else { return Progress::Idle };
+        let Some(&ino) = self.shards.reclaims.front() else { return Progress::Idle };
         // What a decoupled client may bring back stays until its decoupling ends.
-        let is_pinned = match self.ns.is_pinned(ino) {
+        let is_pinned = match self.shards.ns.is_pinned(ino) {
             Ok(is_pinned) => is_pinned,
             Err(chiton_namespace::Fault::Missing(needs)) => return Progress::NeedRows(needs),
             Err(_) => false,
         };
-        if self.opens.is_open(ino) || !self.orphans.contains(&ino) || is_pinned {
-            self.reclaims.pop_front();
+        if self.clients.opens.is_open(ino) || !self.shards.orphans.contains(&ino) || is_pinned {
+            self.shards.reclaims.pop_front();
             return Progress::More;
         }
         match self.operate_as_server(&Op::Reclaim { ino }, m) {
@@ -528,8 +487,8 @@ impl Engine {
             Err(Stop::Missing(needs)) => Progress::NeedRows(needs),
             Err(Stop::Wait(_) | Stop::Turn) => Progress::Idle,
             Ok(_) | Err(Stop::Fail(_)) => {
-                self.orphans.remove(&ino);
-                self.reclaims.pop_front();
+                self.shards.orphans.remove(&ino);
+                self.shards.reclaims.pop_front();
                 Progress::More
             }
         }
@@ -563,6 +522,57 @@ impl Engine {
     /// These garbage blocks are deleted from the object store.
     pub fn swept(&mut self, blocks: Vec<chiton_types::BlockId>) {
         self.commit_own(Event::Swept { blocks });
+    }
+}
+
+impl Shards {
+    /// The number that an inode had before the server lost it; unless it is in use, by a defect of the client.
+    pub(crate) fn offer_former(&self, ino: Ino) -> Result<Option<Ino>, Stop> {
+        let former = self.inodes.is_former(ino, &self.marks_at_start)
+            && !self.ns.decouplings().any(|d| d.map.overlaps(ino, Ino(ino.0 + 1)));
+        match self.ns.attr(ino) {
+            Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => Ok(Some(ino)),
+            Err(chiton_namespace::Fault::Missing(needs)) if former => Err(Stop::Missing(needs)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The last open of an inode ended.
+    pub(crate) fn closed(&mut self, ino: Ino) {
+        if self.orphans.contains(&ino) {
+            self.reclaims.push_back(ino);
+        }
+    }
+
+    pub(crate) fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_model::Extent]) {
+        let small = extents.iter().filter(|e| !e.block.is_hole() && e.len < CRUMB_BYTES).count();
+        if small == 0 {
+            return;
+        }
+        if self.crumbs.len() >= CRUMB_FILES_MAX {
+            self.crumbs.clear();
+        }
+        let crumbs = self.crumbs.entry(ino).or_default();
+        *crumbs += small as u32;
+        if *crumbs >= CRUMBS {
+            self.crumbs.remove(&ino);
+            self.crumbled.push_back(ino);
+        }
+    }
+}
+
+impl Clients {
+    /// Whether a writer that says so still holds the file. What it wrote rests on a state that others have changed by now, if it
+    /// does not and they do.
+    fn check_holds(&self, asked: &Asked<'_>) -> Result<(), Stop> {
+        let Op::Write { ino, hold: Hold::Exclusive | Hold::Appended(_), .. } = asked.op else {
+            return Ok(());
+        };
+        let holds = self.leases.mode(*ino, asked.slot) == LeaseMode::Exclusive;
+        match holds || asked.slot == Slot::SERVER || !self.leases.others_have(*ino, asked.slot) {
+            true => Ok(()),
+            false => Err(Refusal::NotPermitted.into()),
+        }
     }
 }
 

@@ -110,7 +110,8 @@ impl Engine {
     /// Whether the client that is about to write a file has to report each growth ([`chiton_wire::Call::Grown`]): others have
     /// it open, and its policy does not let them be behind.
     pub(crate) fn is_watched(&mut self, ino: Ino, slot: Slot) -> Result<bool, Stop> {
-        Ok(self.opens.others(ino, slot).next().is_some() && self.policy_of(ino)?.1.data == Data::Linearizable)
+        Ok(self.clients.opens.others(ino, slot).next().is_some()
+            && self.shards.policy_of(ino)?.1.data == Data::Linearizable)
     }
 
     /// A client answered a growth that it has not pushed.
@@ -122,12 +123,12 @@ impl Engine {
         slot: Slot,
         m: &Moment,
     ) -> Result<Answer, Stop> {
-        let attr = self.ns.attr(ino)?;
+        let attr = self.shards.ns.attr(ino)?;
         if attr.kind != Kind::File || grown.size == 0 || grown.size > FILE_BYTES_MAX {
             return Err(Refusal::Invalid.into());
         }
-        if !self.opens.has(ino, slot) {
-            self.ns.access(cred, ino, access::WRITE)?;
+        if !self.clients.opens.has(ino, slot) {
+            self.shards.ns.access(cred, ino, access::WRITE)?;
         }
         self.notify_growth(ino, grown, slot, (Position(0), Answer::Done), task, m)
     }
@@ -137,10 +138,10 @@ impl Engine {
     pub(crate) fn grows(&mut self, op: &Op, slot: Slot) -> Result<Option<(Ino, Grown)>, Stop> {
         let Op::SetAttr { ino, change } = op else { return Ok(None) };
         let Some(size) = change.size else { return Ok(None) };
-        if self.opens.has(*ino, slot) || self.opens.others(*ino, slot).next().is_none() {
+        if self.clients.opens.has(*ino, slot) || self.clients.opens.others(*ino, slot).next().is_none() {
             return Ok(None);
         }
-        let is_longer = self.ns.attr(*ino)?.size < size;
+        let is_longer = self.shards.ns.attr(*ino)?.size < size;
         Ok(is_longer.then_some((*ino, Grown { size, last: 0 })))
     }
 
@@ -154,14 +155,14 @@ impl Engine {
         task: &mut Task,
         m: &Moment,
     ) -> Result<Answer, Stop> {
-        let round = self.growths.begin();
-        let others: Vec<Slot> = self.opens.others(ino, slot).collect();
+        let round = self.clients.growths.begin();
+        let others: Vec<Slot> = self.clients.opens.others(ino, slot).collect();
         for other in others {
-            let Some(session) = self.sessions.of_slot(other) else { continue };
+            let Some(session) = self.clients.sessions.of_slot(other) else { continue };
             let notice = Notice { round, slot: other, ino, grown, since: m.mono };
-            self.commands.push(Command::Recall(session, self.growths.note(notice)));
+            self.queue.commands.push(Command::Recall(session, self.clients.growths.note(notice)));
         }
-        if self.growths.is_over(round) {
+        if self.clients.growths.is_over(round) {
             return Ok(done.1);
         }
         task.done = Some(Box::new(done));

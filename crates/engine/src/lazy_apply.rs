@@ -54,7 +54,7 @@ impl Engine {
     /// True if something is in the journal that is not in memory.
     #[inline]
     pub fn has_unapplied(&self) -> bool {
-        self.lazy.count > 0
+        self.taken.lazy.count > 0
     }
 
     /// Makes files in their order, until one needs more than this can do: that one, and those behind it, go the usual
@@ -70,25 +70,25 @@ impl Engine {
         for name in creates.names {
             let Ok(name) = Name::new(name) else { break };
             let hash = name.hash64();
-            if self.lazy.names.get(&creates.parent).is_some_and(|names| names.contains(&hash)) {
+            if self.taken.lazy.names.get(&creates.parent).is_some_and(|names| names.contains(&hash)) {
                 break;
             }
-            let granted = self.granted.as_ref().expect("a realm has granted numbers");
+            let granted = self.taken.granted.as_ref().expect("a realm has granted numbers");
             let Ok(Some(offered)) = granted.offer(creates.parent.shard()) else { break };
             let op = Op::Make { parent: creates.parent, name, make: make.clone(), mode: creates.mode };
             self.events.clear();
             let context = Context { cred: creates.cred, now: m.now, offered, is_open: &is_open };
             // What inherits access lists is made by several.
-            if plan(&self.ns, &op, &context, &mut self.events).is_err() || self.events.len() > 1 {
+            if plan(&self.shards.ns, &op, &context, &mut self.events).is_err() || self.events.len() > 1 {
                 break;
             }
             made.push(self.journal_only(creates.session));
-            self.lazy.names.entry(creates.parent).or_default().insert(hash);
-            self.granted.as_mut().expect("a realm has granted numbers").take(offered);
+            self.taken.lazy.names.entry(creates.parent).or_default().insert(hash);
+            self.taken.granted.as_mut().expect("a realm has granted numbers").take(offered);
             self.counters.count(op.counter());
         }
         if made.len() > before
-            && let Some(session) = self.sessions.get_mut(creates.session)
+            && let Some(session) = self.clients.sessions.get_mut(creates.session)
         {
             session.heard = m.mono;
             session.request_count += 1;
@@ -97,20 +97,20 @@ impl Engine {
 
     /// Whether the caller is alone, and nothing that a policy says is to be looked at for each of them.
     fn may_be_lazy(&mut self, creates: &Creates<'_>, m: &Moment) -> bool {
-        let Some(session) = self.sessions.get_mut(creates.session) else { return false };
+        let Some(session) = self.clients.sessions.get_mut(creates.session) else { return false };
         let slot = session.slot;
         self.is_realm()
             && self.recovery.is_none()
-            && self.resends.is_empty()
+            && self.queue.resends.is_empty()
             && m.health == Health::Good
             && !m.budget_spent
             && !self.frozen
-            && self.leases.is_alone(slot)
-            && !self.ns.has_decouplings()
-            && !self.borders.contains(&creates.parent)
-            && self.lazy.events.len() < LAZY_BYTES_MAX
-            && self.ns.policy_version() == 0
-            && matches!(self.answers_when_durable(creates.parent), Ok(false))
+            && self.clients.leases.is_alone(slot)
+            && !self.shards.ns.has_decouplings()
+            && !self.taken.borders.contains(&creates.parent)
+            && self.taken.lazy.events.len() < LAZY_BYTES_MAX
+            && self.shards.ns.policy_version() == 0
+            && matches!(self.shards.answers_when_durable(creates.parent), Ok(false))
     }
 
     /// Writes the planned event as one frame, to be applied later.
@@ -118,15 +118,15 @@ impl Engine {
         self.write_skipped();
         let [event] = &self.events[..] else { unreachable!("a file is made by one event") };
         let header = FrameHeader { event_count: 1, shard: event.shard(), session, seq: Seq(0) };
-        let mut frame = FrameBuilder::begin(&mut self.frames, &header);
+        let mut frame = FrameBuilder::begin(&mut self.output.frames, &header);
         let start = frame.payload().len();
         event.encode(frame.payload());
-        self.lazy.events.extend_from_slice(&frame.payload()[start..]);
+        self.taken.lazy.events.extend_from_slice(&frame.payload()[start..]);
         frame.seal();
-        self.frame_events += 1;
-        self.lazy.count += 1;
-        self.position = self.position.next();
-        event.born(self.position).expect("the event makes a file")
+        self.output.frame_events += 1;
+        self.taken.lazy.count += 1;
+        self.output.position = self.output.position.next();
+        event.born(self.output.position).expect("the event makes a file")
     }
 
     /// Brings what is deferred into memory, if anything is.
@@ -138,13 +138,13 @@ impl Engine {
     }
 
     fn apply_all(&mut self) {
-        let deferred = std::mem::take(&mut self.lazy);
+        let deferred = std::mem::take(&mut self.taken.lazy);
         let mut events = Take::new(&deferred.events);
-        let mut position = Position(self.position.0 - deferred.count);
+        let mut position = Position(self.output.position.0 - deferred.count);
         for _ in 0..deferred.count {
             position = position.next();
             let event = Event::decode(&mut events).expect("it was encoded here");
-            self.ns.apply(&event, position);
+            self.shards.ns.apply(&event, position);
         }
     }
 }

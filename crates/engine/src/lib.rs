@@ -18,6 +18,7 @@ mod settings;
 mod step;
 
 mod engine;
+mod parts;
 
 mod lifecycle;
 mod session_expiry;

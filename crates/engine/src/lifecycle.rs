@@ -15,6 +15,7 @@ use chiton_wire::{Call, Failure, Recall, RefuseReason};
 
 use crate::engine::Engine;
 use crate::moment::Moment;
+use crate::parts::Clients;
 use crate::sessions::{Slot, clip_identity, event_identity};
 use crate::step::{Command, Step};
 use crate::wait_queue::{Task, Wait};
@@ -31,7 +32,7 @@ pub struct Opened {
 impl Engine {
     /// Whether sessions share the file system, now and later.
     pub fn is_shared(&self) -> Arc<AtomicBool> {
-        self.leases.is_shared()
+        self.clients.leases.is_shared()
     }
 
     /// Begins a session under an id that was never used. A volatile one leaves no trace in the journal.
@@ -43,14 +44,14 @@ impl Engine {
         volatile: bool,
         m: &Moment,
     ) -> Result<Opened, RefuseReason> {
-        if self.sessions.len() >= self.settings.sessions_max {
+        if self.clients.sessions.len() >= self.settings.sessions_max {
             return Err(RefuseReason::Full);
         }
         let identity = clip_identity(identity);
         if !volatile {
             self.commit_own(Event::SessionOpened { session, identity: event_identity(&identity, secret) });
         }
-        let slot = self.sessions.insert(session, secret, identity, volatile, m.mono);
+        let slot = self.clients.sessions.insert(session, secret, identity, volatile, m.mono);
         if volatile {
             self.join_leases(slot);
         }
@@ -59,7 +60,7 @@ impl Engine {
 
     /// Whether a session decouples subtrees whose policy says so, before it changes something in them.
     pub fn note_decouples(&mut self, session: SessionId, decouples: bool) {
-        if let Some(session) = self.sessions.get_mut(session) {
+        if let Some(session) = self.clients.sessions.get_mut(session) {
             session.decouples = decouples;
         }
     }
@@ -72,10 +73,11 @@ impl Engine {
         resend_count: u32,
         m: &Moment,
     ) -> Result<Opened, RefuseReason> {
-        let known = self.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile);
+        let known = self.clients.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile);
         let Some(known) = known else {
             // A crash may bring it back: nobody is told that it is over before that is durable.
-            let is_ending = self.sessions.over(session, secret).is_some_and(|over| over.end > m.durable);
+            let is_ending =
+                self.clients.sessions.over(session, secret).is_some_and(|over| over.end > m.durable);
             return Err(if is_ending { RefuseReason::NotReady } else { RefuseReason::SessionGone });
         };
         known.heard = m.mono;
@@ -89,27 +91,20 @@ impl Engine {
     /// A session's recall connection is there: from now on it may be given leases. Returns the recalls that it has
     /// not answered; `None` if it is unknown or over, or the secret is wrong.
     pub fn recalls_connected(&mut self, session: SessionId, secret: u64, m: &Moment) -> Option<Vec<Recall>> {
-        let known = self.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile)?;
+        let known = self.clients.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile)?;
         known.heard = m.mono;
         let slot = known.slot;
         self.join_leases(slot);
-        let mut out = self.leases.recalls_out(slot);
-        out.extend(self.growths.out_to(slot));
+        let mut out = self.clients.leases.recalls_out(slot);
+        out.extend(self.clients.growths.out_to(slot));
         Some(out)
     }
 
     fn join_leases(&mut self, slot: Slot) {
-        if self.recovery.is_some() || !self.resends.is_empty() {
-            self.leases.rejoin(slot);
+        if self.recovery.is_some() || !self.queue.resends.is_empty() {
+            self.clients.leases.rejoin(slot);
         } else {
-            self.leases.join(slot);
-        }
-    }
-
-    /// A sign of life.
-    pub(crate) fn heard(&mut self, session: SessionId, m: &Moment) {
-        if let Some(session) = self.sessions.get_mut(session) {
-            session.heard = m.mono;
+            self.clients.leases.join(slot);
         }
     }
 
@@ -123,35 +118,35 @@ impl Engine {
     /// The session is known no more, and what it asked for is answered. Returns the slot whose opens, leases and
     /// locks are to be released.
     pub(crate) fn close_session(&mut self, session: SessionId, m: &Moment) -> Option<Slot> {
-        if !self.sessions.get(session)?.volatile {
+        if !self.clients.sessions.get(session)?.volatile {
             self.commit_own(Event::SessionClosed { session });
         }
-        let ended = self.sessions.remove(session, self.position)?;
-        for ticket in self.waiting.select(|task, _| task.session == session) {
-            self.locks.cancel(ticket);
+        let ended = self.clients.sessions.remove(session, self.output.position)?;
+        for ticket in self.queue.waiting.select(|task, _| task.session == session) {
+            self.clients.locks.cancel(ticket);
             self.answer_parked(ticket, Err(Failure::SessionGone), m);
         }
         self.end_fleeting(session, m);
-        self.commands.push(Command::DropSession(session, self.position));
+        self.queue.commands.push(Command::DropSession(session, self.output.position));
         for task in self.recovery.as_mut().map(|recovery| recovery.gone(session)).unwrap_or_default() {
             let ticket = task.ticket.expect("what is collected has a ticket");
             let reply = self.reply(task.request.id, Err(Failure::SessionGone), m);
-            self.commands.push(Command::Reply(ticket, reply));
+            self.queue.commands.push(Command::Reply(ticket, reply));
         }
         Some(ended.slot)
     }
 
     /// Lets others have what an ended session held.
     pub(crate) fn release(&mut self, slot: Slot, m: &Moment) {
-        let freed = self.leases.leave(slot);
+        let freed = self.clients.leases.leave(slot);
         self.wake_inos(freed);
-        for round in self.growths.leave(slot) {
+        for round in self.clients.growths.leave(slot) {
             self.wake_where(|wait| *wait == Wait::Growth(round));
         }
-        for ino in self.opens.drop_slot(slot) {
-            self.closed(ino);
+        for ino in self.clients.opens.drop_slot(slot) {
+            self.shards.closed(ino);
         }
-        self.locks.drop_slot(slot, &mut self.lock_grants);
+        self.clients.locks.drop_slot(slot, &mut self.clients.lock_grants);
         self.answer_lock_grants(m);
     }
 
@@ -159,21 +154,22 @@ impl Engine {
     pub fn tick(&mut self, m: &Moment) {
         self.release_ended(m);
         self.refuse_hopeless(m);
-        self.end_lingering(m);
+        self.shards.end_lingering(m);
         if self.recovery.is_some() {
             self.recovery_step(m);
             return;
         }
         let limit = Duration::from_millis(u64::from(self.settings.session_ms));
         let since = m.mono.saturating_sub(limit);
-        let mut over = self.sessions.silent_since(since);
+        let mut over = self.clients.sessions.silent_since(since);
         if !over.is_empty() {
             // Whoever sends again what it was answered says nothing else before that is done: it is not silent, it waits.
-            let waiting = self.waiting.sessions(|wait| *wait == Wait::Room);
+            let waiting = self.queue.waiting.sessions(|wait| *wait == Wait::Room);
             over.retain(|session| !waiting.contains(session));
         }
-        let overdue = self.leases.overdue(since, m.mono).into_iter().chain(self.growths.overdue(since));
-        over.extend(overdue.filter_map(|slot| self.sessions.of_slot(slot)));
+        let overdue =
+            self.clients.leases.overdue(since, m.mono).into_iter().chain(self.clients.growths.overdue(since));
+        over.extend(overdue.filter_map(|slot| self.clients.sessions.of_slot(slot)));
         for session in over {
             self.expire_session(session, m);
         }
@@ -181,7 +177,7 @@ impl Engine {
 
     /// A request while sessions are coming back.
     pub(crate) fn request_in_recovery(&mut self, mut task: Task, m: &Moment) -> Step {
-        if self.sessions.get(task.session).is_none() {
+        if self.clients.sessions.get(task.session).is_none() {
             return self.retry(task, m);
         }
         let is_new = match &task.request.call {
@@ -204,10 +200,10 @@ impl Engine {
         if !is_new {
             return self.retry(task, m);
         }
-        self.heard(task.session, m);
+        self.clients.heard(task.session, m);
         match &mut self.recovery {
             Some(recovery) if task.request.again.is_some() => {
-                let ticket = self.waiting.issue();
+                let ticket = self.queue.waiting.issue();
                 task.ticket = Some(ticket);
                 recovery.collect(task);
                 self.recovery_step(m);
@@ -220,11 +216,11 @@ impl Engine {
     /// A session of before the restart says what it holds. Outside of the window that changes nothing: the leases of this
     /// start of the server count.
     pub(crate) fn declare(&mut self, session: SessionId, dirty: &[Ino], names: &[Ino], m: &Moment) {
-        let Some(slot) = self.sessions.get(session).map(|session| session.slot) else { return };
+        let Some(slot) = self.clients.sessions.get(session).map(|session| session.slot) else { return };
         let Some(recovery) = &mut self.recovery else { return };
         if recovery.declared(session) {
-            self.leases.rejoin(slot);
-            self.leases.declare(slot, dirty, names, m.now);
+            self.clients.leases.rejoin(slot);
+            self.clients.leases.declare(slot, dirty, names, m.now);
         }
         self.recovery_step(m);
     }
@@ -232,31 +228,31 @@ impl Engine {
     /// Ends the window if there is nothing more to wait for. Sessions that did not come back end first, and for good:
     /// what they may still hold is nobody's before a crash can not bring them back.
     pub(crate) fn recovery_step(&mut self, m: &Moment) {
-        let heard = |id| self.sessions.get(id).map_or(Duration::ZERO, |session| session.heard);
+        let heard = |id| self.clients.sessions.get(id).map_or(Duration::ZERO, |session| session.heard);
         let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.is_over(m.mono, heard)) else {
             return;
         };
         for session in recovery.missing() {
             self.expire_session(session, m);
         }
-        if !self.ending.is_empty() {
+        if !self.clients.ending.is_empty() {
             return;
         }
         let Some(recovery) = self.recovery.take() else { return };
-        self.resends = recovery.finish().into();
-        if self.resends.is_empty() {
+        self.queue.resends = recovery.finish().into();
+        if self.queue.resends.is_empty() {
             self.recovery_ended();
         }
     }
 
     /// The last resend is carried out: everything else goes on.
     pub(crate) fn recovery_ended(&mut self) {
-        self.held_up.clear();
-        self.leases.all_back();
+        self.queue.held_up.clear();
+        self.clients.leases.all_back();
         self.wake_where(|wait| *wait == Wait::Recovery);
-        for ino in self.orphans.iter().copied().collect::<Vec<_>>() {
-            if !self.opens.is_open(ino) {
-                self.reclaims.push_back(ino);
+        for ino in self.shards.orphans.iter().copied().collect::<Vec<_>>() {
+            if !self.clients.opens.is_open(ino) {
+                self.shards.reclaims.push_back(ino);
             }
         }
     }
@@ -270,5 +266,14 @@ impl Engine {
     pub fn commit_position(&self, upto: Position) -> Position {
         let last = self.journalled();
         if upto == Position(0) { last } else { upto.min(last) }
+    }
+}
+
+impl Clients {
+    /// A sign of life.
+    pub(crate) fn heard(&mut self, session: SessionId, m: &Moment) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.heard = m.mono;
+        }
     }
 }

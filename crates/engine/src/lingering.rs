@@ -21,6 +21,7 @@ use chiton_types::Ino;
 
 use crate::engine::Engine;
 use crate::moment::{Health, Moment};
+use crate::parts::Shards;
 use crate::sessions::Slot;
 
 /// How long.
@@ -55,7 +56,9 @@ impl Engine {
     pub(crate) fn lets_linger(&self, op: &Op, slot: Slot, m: &Moment) -> bool {
         matches!(op, Op::Rename { .. }) && slot != Slot::SERVER && m.health == Health::Good && !m.store_full
     }
+}
 
+impl Shards {
     /// An orphan was replaced by a rename.
     pub(crate) fn linger(&mut self, ino: Ino, m: &Moment) {
         let oldest = self.lingering.add(ino, m.mono);

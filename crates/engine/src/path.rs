@@ -6,6 +6,7 @@ use chiton_types::{Cred, Ino, Kind, Name, PATH_BYTES_MAX, Refusal};
 
 use crate::engine::Engine;
 use crate::moment::Moment;
+use crate::parts::Shards;
 use crate::sessions::Slot;
 use crate::step::Stop;
 
@@ -30,24 +31,26 @@ impl Engine {
         let mut links = 0;
         while let Some(part) = todo.pop() {
             match &part[..] {
-                b"." => self.ns.access(cred, self.directory(at)?, chiton_types::access::EXEC)?,
+                b"." => {
+                    self.shards.ns.access(cred, self.shards.directory(at)?, chiton_types::access::EXEC)?
+                }
                 b".." => {
-                    self.ns.access(cred, self.directory(at)?, chiton_types::access::EXEC)?;
-                    at = self.ns.attr(at)?.parent;
+                    self.shards.ns.access(cred, self.shards.directory(at)?, chiton_types::access::EXEC)?;
+                    at = self.shards.ns.attr(at)?.parent;
                 }
                 name => {
                     let name = Name::new(name)?;
-                    if self.ns.has_decouplings() {
+                    if self.shards.ns.has_decouplings() {
                         // Whether there is such a name is not told either.
-                        match self.leads_on(at)? {
-                            true => self.may_look_up(at, &name)?,
-                            false => self.meets(at, false)?,
+                        match self.shards.leads_on(at)? {
+                            true => self.shards.may_look_up(at, &name)?,
+                            false => self.shards.meets(at, false)?,
                         }
                     }
-                    self.see_names(at, slot, m)?;
-                    let next = self.ns.lookup(cred, at, &name)?.ok_or(Refusal::NotFound)?;
+                    self.clients.see_names(at, slot, m)?;
+                    let next = self.shards.ns.lookup(cred, at, &name)?.ok_or(Refusal::NotFound)?;
                     let last = todo.is_empty();
-                    let kind = self.ns.attr(next)?.kind;
+                    let kind = self.shards.ns.attr(next)?.kind;
                     if kind != Kind::Symlink || (last && !follow && !must_be_dir) {
                         at = next;
                         continue;
@@ -56,7 +59,7 @@ impl Engine {
                     if links > LINKS_MAX {
                         return Err(Refusal::Loop.into());
                     }
-                    let target = self.ns.readlink(next)?;
+                    let target = self.shards.ns.readlink(next)?;
                     if target.starts_with(b"/") {
                         at = self.settings.root;
                     }
@@ -69,11 +72,13 @@ impl Engine {
             }
         }
         if must_be_dir {
-            self.directory(at)?;
+            self.shards.directory(at)?;
         }
         Ok(at)
     }
+}
 
+impl Shards {
     fn directory(&self, ino: Ino) -> Result<Ino, Stop> {
         if self.ns.attr(ino)?.kind == Kind::Dir { Ok(ino) } else { Err(Refusal::NotDir.into()) }
     }

@@ -21,6 +21,7 @@ use chiton_wire::Failure;
 use hashbrown::HashMap;
 
 use crate::engine::Engine;
+use crate::parts::Shards;
 use crate::step::Stop;
 
 /// The policy that a directory carries itself: read, set, removed.
@@ -49,9 +50,113 @@ impl Policies {
 impl Engine {
     /// The maps' epoch: it grows with each change of a policy.
     pub(crate) fn epoch(&self) -> Epoch {
-        Epoch(self.settings.epoch.0 + self.ns.policy_version())
+        Epoch(self.settings.epoch.0 + self.shards.ns.policy_version())
     }
 
+    /// The event of an operation that sets or removes a policy.
+    pub(crate) fn plan_policy_op(&mut self, op: &Op, cred: &Cred, now: Time) -> Result<(Ino, Event), Stop> {
+        let (ino, name, value) = if let Op::SetXattr { ino, name, value, how } = op {
+            let has = self.shards.ns.policy(*ino).is_some();
+            match how {
+                XattrHow::Create if has => return Err(Refusal::Exists.into()),
+                XattrHow::Replace if !has => return Err(Refusal::NoXattr.into()),
+                XattrHow::Set | XattrHow::Create | XattrHow::Replace => {}
+            }
+            (*ino, name, Some(value))
+        } else if let Op::RemoveXattr { ino, name } = op {
+            (*ino, name, None)
+        } else {
+            return Err(Refusal::Invalid.into());
+        };
+        if name != OWN {
+            return Err(Refusal::NotPermitted.into());
+        }
+        if self.is_realm() {
+            // What a decoupled client has is not the place where policies are kept.
+            return Err(Refusal::Busy.into());
+        }
+        let attr = self.shards.ns.attr(ino)?;
+        if attr.kind != Kind::Dir {
+            return Err(Refusal::NotDir.into());
+        }
+        let administrator = self.shards.is_administrator(cred)?;
+        if !administrator && cred.uid != attr.uid {
+            return Err(Refusal::NotPermitted.into());
+        }
+        let around = self.shards.around(ino)?;
+        let text = value.map(|value| text_of(value)).transpose()?;
+        let policy = match &text {
+            None => around.clone(),
+            Some(text) => {
+                let (file, policy) = resolve(text, &around).ok_or(Refusal::Invalid)?;
+                if Support::LOCAL.check(&file, &policy).is_err() {
+                    return Err(Refusal::Unsupported.into());
+                }
+                Arc::new(policy)
+            }
+        };
+        if !administrator {
+            let before = self.shards.policy_of(ino)?.1;
+            self.shards.check_owner_may(&policy, &around)?;
+            self.shards.check_owner_may(&policy, &before)?;
+        }
+        self.shards.check_below(ino, &policy)?;
+        let event = self.shards.ns.plan_policy(ino, text, cred.uid, now)?;
+        Ok((ino, event))
+    }
+
+    /// Value of an attribute of this file.
+    pub(crate) fn policy_attribute(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Stop> {
+        match name {
+            OWN => {
+                let own = self.shards.ns.policy(ino).and_then(|p| p.text.clone());
+                Ok(own.ok_or(Refusal::NoXattr)?)
+            }
+            EFFECTIVE => {
+                let (root, policy) = match self.is_realm() {
+                    true => (self.settings.root, self.shards.policies.default.clone()),
+                    false => self.shards.policy_of(ino)?,
+                };
+                let path = String::from_utf8_lossy(&self.shards.ns.dir_path(root)?).into_owned();
+                let explanation = Explanation::of(&policy);
+                let mut value = serde_json::to_value(&explanation).unwrap_or_default();
+                value["drawn"] = serde_json::json!(explanation.to_string());
+                value["root"] = serde_json::json!(path);
+                value["root_inode"] = serde_json::json!(root.0);
+                value["version"] = serde_json::json!(self.shards.ns.policy(root).map_or(0, |p| p.version));
+                value["decoupled"] = serde_json::json!(self.is_realm());
+                value["epoch"] = serde_json::json!(self.epoch().0);
+                Ok(value.to_string().into_bytes())
+            }
+            CROSSING => self.shards.crossing_names(ino),
+            _ => Err(Refusal::NoXattr.into()),
+        }
+    }
+
+    /// Policies and their history, as JSON.
+    pub fn policies_json(&mut self) -> Result<serde_json::Value, Fault> {
+        let roots: Vec<PolicyChange> = self.shards.ns.policies().cloned().collect();
+        let mut all = Vec::new();
+        for own in roots {
+            let path = self.shards.ns.dir_path(own.ino)?;
+            let policy = self.shards.policy_at(own.ino)?;
+            let mut line = change_json(&own, &path);
+            line["composition"] = serde_json::json!(policy.composition.to_string());
+            line["consistency"] = serde_json::json!(policy.consistency());
+            line["durability"] = serde_json::json!(policy.durability());
+            line["interfere_policy"] = serde_json::json!(policy.interfere.word());
+            line["data"] = serde_json::json!(policy.data.word());
+            line["allocated_inodes"] = serde_json::json!(policy.allocated_inodes);
+            all.push(line);
+        }
+        all.sort_by(|a, b| a["path"].as_str().cmp(&b["path"].as_str()));
+        let history: Vec<_> =
+            self.shards.ns.policy_history().map(|change| change_json(change, &change.path)).collect();
+        Ok(serde_json::json!({ "epoch": self.epoch().0, "policies": all, "history": history }))
+    }
+}
+
+impl Shards {
     /// The policy that holds for an inode, and the directory that carries it.
     #[inline]
     pub(crate) fn policy_of(&mut self, ino: Ino) -> Result<(Ino, Arc<Policy>), Fault> {
@@ -88,58 +193,6 @@ impl Engine {
         }
         let parent = self.ns.attr(dir)?.parent;
         Ok(self.policy_of(parent)?.1)
-    }
-
-    /// The event of an operation that sets or removes a policy.
-    pub(crate) fn plan_policy_op(&mut self, op: &Op, cred: &Cred, now: Time) -> Result<(Ino, Event), Stop> {
-        let (ino, name, value) = if let Op::SetXattr { ino, name, value, how } = op {
-            let has = self.ns.policy(*ino).is_some();
-            match how {
-                XattrHow::Create if has => return Err(Refusal::Exists.into()),
-                XattrHow::Replace if !has => return Err(Refusal::NoXattr.into()),
-                XattrHow::Set | XattrHow::Create | XattrHow::Replace => {}
-            }
-            (*ino, name, Some(value))
-        } else if let Op::RemoveXattr { ino, name } = op {
-            (*ino, name, None)
-        } else {
-            return Err(Refusal::Invalid.into());
-        };
-        if name != OWN {
-            return Err(Refusal::NotPermitted.into());
-        }
-        if self.is_realm() {
-            // What a decoupled client has is not the place where policies are kept.
-            return Err(Refusal::Busy.into());
-        }
-        let attr = self.ns.attr(ino)?;
-        if attr.kind != Kind::Dir {
-            return Err(Refusal::NotDir.into());
-        }
-        let administrator = self.is_administrator(cred)?;
-        if !administrator && cred.uid != attr.uid {
-            return Err(Refusal::NotPermitted.into());
-        }
-        let around = self.around(ino)?;
-        let text = value.map(|value| text_of(value)).transpose()?;
-        let policy = match &text {
-            None => around.clone(),
-            Some(text) => {
-                let (file, policy) = resolve(text, &around).ok_or(Refusal::Invalid)?;
-                if Support::LOCAL.check(&file, &policy).is_err() {
-                    return Err(Refusal::Unsupported.into());
-                }
-                Arc::new(policy)
-            }
-        };
-        if !administrator {
-            let before = self.policy_of(ino)?.1;
-            self.check_owner_may(&policy, &around)?;
-            self.check_owner_may(&policy, &before)?;
-        }
-        self.check_below(ino, &policy)?;
-        let event = self.ns.plan_policy(ino, text, cred.uid, now)?;
-        Ok((ino, event))
     }
 
     /// Refuses what one who is not an administrator may not have in place of another policy.
@@ -201,34 +254,6 @@ impl Engine {
         administers.ok_or(Stop::Fail(Failure::NeedGroups))
     }
 
-    /// Value of an attribute of this file.
-    pub(crate) fn policy_attribute(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Stop> {
-        match name {
-            OWN => {
-                let own = self.ns.policy(ino).and_then(|p| p.text.clone());
-                Ok(own.ok_or(Refusal::NoXattr)?)
-            }
-            EFFECTIVE => {
-                let (root, policy) = match self.is_realm() {
-                    true => (self.settings.root, self.policies.default.clone()),
-                    false => self.policy_of(ino)?,
-                };
-                let path = String::from_utf8_lossy(&self.ns.dir_path(root)?).into_owned();
-                let explanation = Explanation::of(&policy);
-                let mut value = serde_json::to_value(&explanation).unwrap_or_default();
-                value["drawn"] = serde_json::json!(explanation.to_string());
-                value["root"] = serde_json::json!(path);
-                value["root_inode"] = serde_json::json!(root.0);
-                value["version"] = serde_json::json!(self.ns.policy(root).map_or(0, |p| p.version));
-                value["decoupled"] = serde_json::json!(self.is_realm());
-                value["epoch"] = serde_json::json!(self.epoch().0);
-                Ok(value.to_string().into_bytes())
-            }
-            CROSSING => self.crossing_names(ino),
-            _ => Err(Refusal::NoXattr.into()),
-        }
-    }
-
     fn crossing_names(&mut self, ino: Ino) -> Result<Vec<u8>, Stop> {
         /// What an attribute's value can hold.
         const BYTES_MAX: usize = 60 << 10;
@@ -252,28 +277,6 @@ impl Engine {
             }
         }
         Ok(lines)
-    }
-
-    /// Policies and their history, as JSON.
-    pub fn policies_json(&mut self) -> Result<serde_json::Value, Fault> {
-        let roots: Vec<PolicyChange> = self.ns.policies().cloned().collect();
-        let mut all = Vec::new();
-        for own in roots {
-            let path = self.ns.dir_path(own.ino)?;
-            let policy = self.policy_at(own.ino)?;
-            let mut line = change_json(&own, &path);
-            line["composition"] = serde_json::json!(policy.composition.to_string());
-            line["consistency"] = serde_json::json!(policy.consistency());
-            line["durability"] = serde_json::json!(policy.durability());
-            line["interfere_policy"] = serde_json::json!(policy.interfere.word());
-            line["data"] = serde_json::json!(policy.data.word());
-            line["allocated_inodes"] = serde_json::json!(policy.allocated_inodes);
-            all.push(line);
-        }
-        all.sort_by(|a, b| a["path"].as_str().cmp(&b["path"].as_str()));
-        let history: Vec<_> =
-            self.ns.policy_history().map(|change| change_json(change, &change.path)).collect();
-        Ok(serde_json::json!({ "epoch": self.epoch().0, "policies": all, "history": history }))
     }
 
     /// True if answers about an inode wait until they are durable.

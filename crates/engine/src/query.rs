@@ -14,6 +14,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::engine::Engine;
 use crate::moment::Moment;
+use crate::parts::{Clients, Shards};
 use crate::sessions::Slot;
 use crate::step::Stop;
 use crate::wait_queue::Wait;
@@ -32,61 +33,56 @@ impl Engine {
         match query {
             Query::Lookup { parent, name } => self.lookup(*parent, name, cred, slot, m),
             Query::GetAttr { ino } => {
-                let attr = self.ns.attr(*ino)?;
+                let attr = self.shards.ns.attr(*ino)?;
                 self.attr_answer(attr, slot, m)
             }
             Query::Open { ino, want } => self.open(*ino, *want, cred, slot, m),
             Query::Access { ino, want } => {
-                self.ns.access(cred, *ino, *want)?;
+                self.shards.ns.access(cred, *ino, *want)?;
                 Ok(Answer::Done)
             }
             Query::ReadDir { dir, cookie, entries_max, plus } => {
                 self.readdir(*dir, *cookie, *entries_max, *plus, cred, slot, m)
             }
-            Query::ReadLink { ino } => Ok(Answer::Bytes(self.ns.readlink(*ino)?)),
+            Query::ReadLink { ino } => Ok(Answer::Bytes(self.shards.ns.readlink(*ino)?)),
             Query::GetXattr { ino, name } if is_policy_attribute(name) => {
                 Ok(Answer::Bytes(self.policy_attribute(*ino, name)?))
             }
-            Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.ns.xattr(cred, *ino, name)?)),
-            Query::ListXattr { ino } => Ok(Answer::Bytes(self.ns.xattr_names(cred, *ino)?)),
+            Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.shards.ns.xattr(cred, *ino, name)?)),
+            Query::ListXattr { ino } => Ok(Answer::Bytes(self.shards.ns.xattr_names(cred, *ino)?)),
             Query::Map { ino, offset, len } => self.map(*ino, *offset, *len, cred, slot, m),
             Query::Resolve { from, path, follow } => {
                 let ino = self.resolve(*from, path, *follow, cred, (slot, m))?;
-                if !self.leads_on(ino)? {
-                    self.meets(ino, false)?;
+                if !self.shards.leads_on(ino)? {
+                    self.shards.meets(ino, false)?;
                 }
-                let attr = self.ns.attr(ino)?;
+                let attr = self.shards.ns.attr(ino)?;
                 self.attr_answer(attr, slot, m)
             }
             Query::StatFs => {
                 let (bytes_total, bytes_free) = self.disk;
-                Ok(Answer::StatFs(StatFs { bytes_total, bytes_free, inodes_used: self.ns.inode_count() }))
+                Ok(Answer::StatFs(StatFs {
+                    bytes_total,
+                    bytes_free,
+                    inodes_used: self.shards.ns.inode_count(),
+                }))
             }
         }
     }
 
     fn attr_answer(&mut self, attr: Attr, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
-        if self.opens.has(attr.ino, slot) {
+        if self.clients.opens.has(attr.ino, slot) {
             // Its reader takes the size for the end of the file.
             self.write_back(&attr, slot, m)?;
         }
-        self.see_names(attr.ino, slot, m)?;
+        self.clients.see_names(attr.ino, slot, m)?;
         if attr.kind != Kind::Dir && attr.nlink == 1 {
             // Its only name may be gone.
-            self.see_names(attr.parent, slot, m)?;
+            self.clients.see_names(attr.parent, slot, m)?;
         }
         let lease = self.lease_looked_at(&attr, slot, m);
-        self.leases.limit(m.mono);
+        self.clients.leases.limit(m.mono);
         Ok(Answer::Attr { attr, lease, parent_leased: false, parent_open: false })
-    }
-
-    /// Waits until nobody else has done something in a directory that is not told yet.
-    #[inline]
-    pub(crate) fn see_names(&mut self, dir: Ino, slot: Slot, m: &Moment) -> Result<(), Stop> {
-        match self.leases.names_conflict(dir, slot, m.mono) {
-            true => Err(Stop::Wait(Wait::Leases(smallvec![dir]))),
-            false => Ok(()),
-        }
     }
 
     fn lookup(
@@ -97,20 +93,20 @@ impl Engine {
         slot: Slot,
         m: &Moment,
     ) -> Result<Answer, Stop> {
-        self.see_names(parent, slot, m)?;
-        let found = match self.ns.lookup(cred, parent, name)? {
-            Some(ino) => Some(self.ns.attr(ino)?),
+        self.clients.see_names(parent, slot, m)?;
+        let found = match self.shards.ns.lookup(cred, parent, name)? {
+            Some(ino) => Some(self.shards.ns.attr(ino)?),
             None => None,
         };
-        let parent_open = self.everybody_may_search(parent)?;
+        let parent_open = self.shards.everybody_may_search(parent)?;
         let parent_leased = self.parent_leased(parent, slot, m);
         let answer = match found {
             Some(attr) => {
-                if self.is_hidden(attr.ino)? {
+                if self.shards.is_hidden(attr.ino)? {
                     return Err(Refusal::Busy.into());
                 }
-                self.see_names(attr.ino, slot, m)?;
-                if self.opens.has(attr.ino, slot) {
+                self.clients.see_names(attr.ino, slot, m)?;
+                if self.clients.opens.has(attr.ino, slot) {
                     self.write_back(&attr, slot, m)?;
                 }
                 let lease = self.lease_looked_at(&attr, slot, m);
@@ -118,25 +114,21 @@ impl Engine {
             }
             None => Answer::Absent { parent_leased, parent_open },
         };
-        self.leases.limit(m.mono);
+        self.clients.leases.limit(m.mono);
         Ok(answer)
     }
 
-    fn everybody_may_search(&self, dir: Ino) -> Result<bool, Stop> {
-        Ok(self.ns.attr(dir)?.is_open())
-    }
-
     fn open(&mut self, ino: Ino, want: u8, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
-        let attr = self.ns.attr(ino)?;
+        let attr = self.shards.ns.attr(ino)?;
         if attr.kind == Kind::Dir && want & access::WRITE != 0 {
             return Err(Refusal::IsDir.into());
         }
         if want != 0 {
-            self.ns.access(cred, ino, want)?;
+            self.shards.ns.access(cred, ino, want)?;
         }
         self.write_back(&attr, slot, m)?;
         let answer = self.attr_answer(attr, slot, m)?;
-        self.opens.add(ino, slot);
+        self.clients.opens.add(ino, slot);
         Ok(answer)
     }
 
@@ -151,22 +143,25 @@ impl Engine {
 
     fn must_write_back(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> Result<bool, Stop> {
         Ok(attr.kind == Kind::File
-            && !self.leases.is_alone(slot)
+            && !self.clients.leases.is_alone(slot)
             && !self.is_read_behind_writer(attr.ino, slot)?
-            && self.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono))
+            && self.clients.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono))
     }
 
     /// Whether somebody else has this file open for writing, and readers are content with what that one has pushed.
     fn is_read_behind_writer(&mut self, ino: Ino, slot: Slot) -> Result<bool, Stop> {
-        let is_being_written =
-            self.leases.other_writer(ino, slot).is_some_and(|writer| self.opens.has(ino, writer));
-        Ok(is_being_written && self.policy_of(ino)?.1.data != Data::Linearizable)
+        let is_being_written = self
+            .clients
+            .leases
+            .other_writer(ino, slot)
+            .is_some_and(|writer| self.clients.opens.has(ino, writer));
+        Ok(is_being_written && self.shards.policy_of(ino)?.1.data != Data::Linearizable)
     }
 
     /// Reading what is not open asks for permission; at the open it was checked already.
     fn may_read(&self, ino: Ino, cred: &Cred, slot: Slot) -> Result<(), Stop> {
-        if !self.opens.has(ino, slot) {
-            self.ns.access(cred, ino, access::READ)?;
+        if !self.clients.opens.has(ino, slot) {
+            self.shards.ns.access(cred, ino, access::READ)?;
         }
         Ok(())
     }
@@ -183,16 +178,16 @@ impl Engine {
         m: &Moment,
     ) -> Result<Answer, Stop> {
         self.may_read(dir, cred, slot)?;
-        self.see_names(dir, slot, m)?;
+        self.clients.see_names(dir, slot, m)?;
         let Listing { entries: listed, end } =
-            self.ns.readdir(dir, cookie, entries_max.clamp(1, ENTRIES_MAX) as usize)?;
-        let parent_open = self.everybody_may_search(dir)?;
+            self.shards.ns.readdir(dir, cookie, entries_max.clamp(1, ENTRIES_MAX) as usize)?;
+        let parent_open = self.shards.everybody_may_search(dir)?;
         let mut attrs = Vec::new();
         if plus {
             let mut needs: Vec<Need> = Vec::new();
             attrs.reserve(listed.len());
             for (_, ino, ..) in &listed {
-                match self.ns.attr(*ino) {
+                match self.shards.ns.attr(*ino) {
                     Ok(attr) => attrs.push(attr),
                     Err(Fault::Missing(more)) => needs.extend(more),
                     Err(fault) => return Err(fault.into()),
@@ -203,8 +198,8 @@ impl Engine {
             }
             let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
             for attr in &attrs {
-                let waits = self.leases.names_conflict(attr.ino, slot, m.mono)
-                    || (self.opens.has(attr.ino, slot) && self.must_write_back(attr, slot, m)?);
+                let waits = self.clients.leases.names_conflict(attr.ino, slot, m.mono)
+                    || (self.clients.opens.has(attr.ino, slot) && self.must_write_back(attr, slot, m)?);
                 if waits && !busy.contains(&attr.ino) {
                     busy.push(attr.ino);
                 }
@@ -218,14 +213,14 @@ impl Engine {
         let mut entries = Vec::with_capacity(listed.len());
         for (name, ino, kind, cookie) in listed {
             // Whoever cannot tell does not tell more than the name.
-            let is_hidden = self.is_hidden(ino).unwrap_or(true);
+            let is_hidden = self.shards.is_hidden(ino).unwrap_or(true);
             let attr = attrs.next().filter(|_| !is_hidden).map(|attr| {
                 let lease = self.lease_in_passing(&attr, slot, m);
                 (attr, lease)
             });
             entries.push(DirEntry { name, ino, kind, cookie, attr });
         }
-        self.leases.limit(m.mono);
+        self.clients.leases.limit(m.mono);
         Ok(Answer::Entries { entries, end, parent_leased, parent_open })
     }
 
@@ -238,15 +233,32 @@ impl Engine {
         slot: Slot,
         m: &Moment,
     ) -> Result<Answer, Stop> {
-        let attr = self.ns.attr(ino)?;
+        let attr = self.shards.ns.attr(ino)?;
         self.may_read(ino, cred, slot)?;
         self.write_back(&attr, slot, m)?;
-        let content = match self.ns.map(ino, offset, len)? {
+        let content = match self.shards.ns.map(ino, offset, len)? {
             Mapped::Inline(bytes) => Content::Inline(bytes),
             Mapped::Extents(start, end, extents) => Content::Extents { start, end, extents },
         };
         let lease = self.lease_read(&attr, slot, m);
-        self.leases.limit(m.mono);
+        self.clients.leases.limit(m.mono);
         Ok(Answer::Map { attr, lease, content })
+    }
+}
+
+impl Shards {
+    fn everybody_may_search(&self, dir: Ino) -> Result<bool, Stop> {
+        Ok(self.ns.attr(dir)?.is_open())
+    }
+}
+
+impl Clients {
+    /// Waits until nobody else has done something in a directory that is not told yet.
+    #[inline]
+    pub(crate) fn see_names(&mut self, dir: Ino, slot: Slot, m: &Moment) -> Result<(), Stop> {
+        match self.leases.names_conflict(dir, slot, m.mono) {
+            true => Err(Stop::Wait(Wait::Leases(smallvec![dir]))),
+            false => Ok(()),
+        }
     }
 }

@@ -38,6 +38,7 @@ pub(crate) use merge::Merging;
 use crate::engine::Engine;
 use crate::leases::EVERYTHING;
 use crate::moment::Moment;
+use crate::parts::Shards;
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Wait};
@@ -87,29 +88,29 @@ struct Wanted<'a> {
 impl Engine {
     /// An id that was never used, for the writer of a decoupling that is about to be asked for.
     pub fn add_writer(&mut self, id: SessionId) {
-        self.realms.writers.push(id.0);
+        self.shards.realms.writers.push(id.0);
     }
 
     /// What clients are told that the file system is.
     pub fn set_filesystem(&mut self, filesystem: u64) {
-        self.realms.filesystem = filesystem;
+        self.shards.realms.filesystem = filesystem;
     }
 
     /// Writers whose blocks are nobody's garbage yet: of sessions, and of decouplings.
     pub fn live_writers(&self) -> Vec<SessionId> {
-        let decoupled = self.ns.decouplings().map(|d| SessionId(d.map.writer()));
-        self.session_ids().into_iter().chain(decoupled).collect()
+        let decoupled = self.shards.ns.decouplings().map(|d| SessionId(d.map.writer()));
+        self.clients.session_ids().into_iter().chain(decoupled).collect()
     }
 
     /// Decouplings that are not over, and the last that began.
     pub fn decoupled_realms(&self) -> (Vec<RealmId>, RealmId) {
-        (self.ns.decouplings().map(|d| d.id).collect(), self.ns.decoupling_last())
+        (self.shards.ns.decouplings().map(|d| d.id).collect(), self.shards.ns.decoupling_last())
     }
 
     /// Whether a claim is worth something in the hands of a session.
     pub fn holds_claim(&self, session: SessionId, claim: Claim) -> Result<(), Refusal> {
         let asker = Asker { session, cred: &Cred::ROOT };
-        match self.claimed(&asker, claim) {
+        match self.shards.claimed(&asker, claim) {
             Ok(_) => Ok(()),
             Err(Stop::Fail(chiton_wire::Failure::Refused(refusal))) => Err(refusal),
             Err(_) => Err(Refusal::Stale),
@@ -118,7 +119,8 @@ impl Engine {
 
     /// Whether a session may put blocks of this writer: its own, or that of what it has decoupled.
     pub fn may_put(&self, session: SessionId, writer: u64) -> bool {
-        session.0 == writer || self.ns.decouplings().any(|d| d.map.writer() == writer && d.owner == session)
+        session.0 == writer
+            || self.shards.ns.decouplings().any(|d| d.map.writer() == writer && d.owner == session)
     }
 
     pub(crate) fn realm(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
@@ -133,8 +135,10 @@ impl Engine {
                 self.attach(&asker, *realm, *nonce, journal_at, m)
             }
             RealmCall::Grant { claim, shard, count } => self.grant(&asker, *claim, *shard, *count, m),
-            RealmCall::Rows { claim, needs } => self.serve_rows(&asker, *claim, needs),
-            RealmCall::Check { claim, inodes, names } => self.check_foreign(&asker, *claim, inodes, names),
+            RealmCall::Rows { claim, needs } => self.shards.serve_rows(&asker, *claim, needs),
+            RealmCall::Check { claim, inodes, names } => {
+                self.shards.check_foreign(&asker, *claim, inodes, names)
+            }
             RealmCall::Merge { .. } => {
                 self.merge(&asker, call, &mut task.merging, m).map(|answer| (answer, NOW))
             }
@@ -145,7 +149,7 @@ impl Engine {
             RealmCall::BecomeBranch { realm, name } => self.become_branch(&asker, *realm, name.as_ref(), m),
             RealmCall::Of { ino } => self.of(&asker, *ino),
             RealmCall::BlockedBy { ino, name } => {
-                let slot = self.sessions.get(asker.session).map_or(Slot::SERVER, |s| s.slot);
+                let slot = self.clients.sessions.get(asker.session).map_or(Slot::SERVER, |s| s.slot);
                 let blocked = self.blocked_by(slot, *ino, name.as_ref(), m)?;
                 Ok((RealmAnswer::BlockedBy(blocked), NOW))
             }
@@ -160,64 +164,47 @@ impl Engine {
         self.answer_done(task, m)
     }
 
-    /// The decoupling that a claim is about, if it is worth something.
-    fn claimed(&self, asker: &Asker<'_>, claim: Claim) -> Result<&Decoupling, Stop> {
-        match self.ns.decoupling(claim.realm) {
-            Some(d) if d.generation == claim.generation && d.owner == asker.session => Ok(d),
-            Some(_) => Err(Refusal::Stale.into()),
-            None if claim.realm <= self.ns.decoupling_last() => Err(Refusal::Stale.into()),
-            None => Err(Refusal::Invalid.into()),
-        }
-    }
-
-    fn may_manage(&self, asker: &Asker<'_>, uid: u32) -> Result<(), Stop> {
-        if asker.cred.uid == uid || self.is_administrator(asker.cred)? {
-            return Ok(());
-        }
-        Err(Refusal::NotPermitted.into())
-    }
-
     fn decouple(&mut self, asker: &Asker<'_>, wanted: &Wanted<'_>, m: &Moment) -> Found {
         let root = wanted.root;
-        let known = self.ns.decouplings_of(root).find(|d| d.nonce == wanted.nonce);
+        let known = self.shards.ns.decouplings_of(root).find(|d| d.nonce == wanted.nonce);
         if let Some((id, owner)) = known.map(|d| (d.id, d.owner)) {
             if owner != asker.session {
                 return self.attach(asker, id, wanted.nonce, wanted.journal_at, m);
             }
-            return Ok((self.granted(id)?, self.journalled()));
+            return Ok((self.shards.granted(id)?, self.journalled()));
         }
         self.may_change(m)?;
-        let attr = self.ns.attr(root)?;
+        let attr = self.shards.ns.attr(root)?;
         if attr.kind != Kind::Dir {
             return Err(Refusal::NotDir.into());
         }
-        self.may_manage(asker, attr.uid)?;
-        self.ns.access(asker.cred, root, access::READ | access::WRITE | access::EXEC)?;
-        self.ns.plan_decouple(root, wanted.branch)?;
-        let policy = self.policy_wanted(wanted, asker.cred)?;
+        self.shards.may_manage(asker, attr.uid)?;
+        self.shards.ns.access(asker.cred, root, access::READ | access::WRITE | access::EXEC)?;
+        self.shards.ns.plan_decouple(root, wanted.branch)?;
+        let policy = self.shards.policy_wanted(wanted, asker.cred)?;
         // What the client builds on must not be what only memory holds.
-        self.settle()?;
+        self.shards.settle()?;
         // What is done in a branch changes nothing here: who reads goes on.
         let keep = if wanted.branch.is_some() { LeaseMode::Shared } else { LeaseMode::None };
         self.recall_below(root, keep, m)?;
-        let Some(writer) = self.realms.writers.pop() else { return Err(Refusal::NoSpace.into()) };
-        let id = RealmId(self.ns.decoupling_last().0 + 1);
+        let Some(writer) = self.shards.realms.writers.pop() else { return Err(Refusal::NoSpace.into()) };
+        let id = RealmId(self.shards.ns.decoupling_last().0 + 1);
         let on_conflict = match policy.on_conflict {
             chiton_policy::OnConflict::Overwrite => OnConflict::Overwrite,
             chiton_policy::OnConflict::Abort => OnConflict::Abort,
             chiton_policy::OnConflict::KeepBoth => OnConflict::KeepBoth,
             chiton_policy::OnConflict::Merge => OnConflict::Merge,
         };
-        let mut map = MergeMap::new(root, self.position, writer, on_conflict);
-        for shard in 0..self.inodes.shard_count() as u16 {
-            map.note_born_after(ShardId(shard), self.inodes.next_counter(ShardId(shard)));
+        let mut map = MergeMap::new(root, self.output.position, writer, on_conflict);
+        for shard in 0..self.shards.inodes.shard_count() as u16 {
+            map.note_born_after(ShardId(shard), self.shards.inodes.next_counter(ShardId(shard)));
         }
-        self.ns.decouplings_of(root).for_each(|other| map.note_unborn(&other.map));
-        let (ranges, marks) = self.take_numbers(root.shard(), policy.allocated_inodes)?;
+        self.shards.ns.decouplings_of(root).for_each(|other| map.note_unborn(&other.map));
+        let (ranges, marks) = self.shards.take_numbers(root.shard(), policy.allocated_inodes)?;
         for &(first, end) in &ranges {
             map.grant(first, end);
         }
-        let identity = self.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
+        let identity = self.clients.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
         let decoupling = Decoupling {
             id,
             branch: wanted.branch.cloned(),
@@ -239,8 +226,291 @@ impl Engine {
             map,
         };
         self.commit_with_marks(Event::Decoupled(Box::new(decoupling)), &marks);
-        self.leases.decoupled(true);
-        Ok((self.granted(id)?, self.journalled()))
+        self.clients.leases.decoupled(true);
+        Ok((self.shards.granted(id)?, self.journalled()))
+    }
+
+    /// Waits until nobody holds a lease stronger than `keep` on anything from `root` down. Meanwhile no new ones are given.
+    fn recall_below(&mut self, root: Ino, keep: LeaseMode, m: &Moment) -> Result<(), Stop> {
+        self.clients.leases.freeze(m.mono);
+        if self.clients.leases.recall_everything(keep, m.mono) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING])));
+        }
+        let mut known = HashMap::new();
+        let mut needs = Vec::new();
+        let mut last = None;
+        for ino in self.clients.leases.held(keep) {
+            match self.shards.ns.is_below(ino, root, &mut known) {
+                Ok(false) | Err(Fault::Refused(_)) => {}
+                Ok(true) => {
+                    if self.clients.leases.conflict(ino, Slot::SERVER, keep, m.mono) {
+                        last = Some(ino);
+                    }
+                }
+                Err(Fault::Missing(more)) if needs.len() < NEEDS_AT_ONCE => needs.extend(more),
+                Err(Fault::Missing(_)) => break,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Missing(needs));
+        }
+        match last {
+            // They come back in about the order in which they were asked for: one look at all for the last of them.
+            Some(ino) => Err(Stop::Wait(Wait::Leases(smallvec![ino]))),
+            None => {
+                self.clients.leases.thaw();
+                Ok(())
+            }
+        }
+    }
+
+    fn attach(&mut self, asker: &Asker<'_>, id: RealmId, nonce: u64, journal_at: &str, m: &Moment) -> Found {
+        let claim = Claim { realm: id, generation: 0 };
+        let Some(known) = self.shards.ns.decoupling(id) else {
+            return Err(self.shards.claimed(asker, claim).err().unwrap_or(Refusal::Stale.into()));
+        };
+        let (uid, generation, again) =
+            (known.uid, known.generation, known.nonce == nonce && known.owner == asker.session);
+        self.shards.may_manage(asker, uid)?;
+        // Asked before anything changes.
+        self.shards.granted(id)?;
+        if !again {
+            self.may_change(m)?;
+            let identity =
+                self.clients.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
+            self.commit_own(Event::Attached(Box::new(Attached {
+                id,
+                nonce,
+                generation: generation.saturating_add(1),
+                owner: asker.session,
+                identity,
+                journal_at: journal_at.to_owned(),
+                branch: None,
+            })));
+        }
+        Ok((self.shards.granted(id)?, self.journalled()))
+    }
+
+    fn grant(&mut self, asker: &Asker<'_>, claim: Claim, shard: ShardId, count: u64, m: &Moment) -> Found {
+        let id = self.shards.claimed(asker, claim)?.id;
+        if count == 0 || count > GRANT_MAX || usize::from(shard.0) >= self.shards.inodes.shard_count() {
+            return Err(Refusal::Invalid.into());
+        }
+        self.may_change(m)?;
+        let (first, end, mark) = self.shards.inodes.take_range(shard, count).ok_or(Refusal::NoSpace)?;
+        let marks: Vec<_> = mark.map(|mark| (shard, mark)).into_iter().collect();
+        let ranges = vec![(first, end)];
+        self.commit_with_marks(Event::Granted { id, ranges: ranges.clone() }, &marks);
+        Ok((RealmAnswer::Ranges(ranges), self.journalled()))
+    }
+
+    /// Something else is done with conflicts from now on.
+    fn resolve_by(&mut self, asker: &Asker<'_>, claim: Claim, on_conflict: OnConflict, m: &Moment) -> Found {
+        let decoupling = self.shards.claimed(asker, claim)?;
+        let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
+        if map.on_conflict() != on_conflict {
+            self.may_change(m)?;
+            map.set_on_conflict(on_conflict);
+            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
+        }
+        let position = self.journalled();
+        Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
+    }
+
+    /// Merges of one directory take turns: pieces of two would interleave.
+    fn turn(&mut self, asker: &Asker<'_>, claim: Claim, begins: bool) -> Found {
+        let decoupling = self.shards.claimed(asker, claim)?;
+        let (root, state) = (decoupling.root(), decoupling.state);
+        let holder = self.merger_of(root);
+        if begins && holder.is_some_and(|holder| holder.realm != claim.realm) {
+            return Err(Refusal::Busy.into());
+        }
+        if begins {
+            self.shards.realms.turns.insert(root, (claim, asker.session));
+        } else if holder == Some(claim) {
+            self.shards.realms.turns.remove(&root);
+        }
+        Ok((RealmAnswer::Merged(Merged { state, position: self.journalled(), ..Merged::default() }), NOW))
+    }
+
+    /// The decoupling whose turn it is to merge in a directory: as long as its client, and that client's session, are there.
+    pub(crate) fn merger_of(&self, root: Ino) -> Option<Claim> {
+        let (claim, session) = *self.shards.realms.turns.get(&root)?;
+        let has_it = |d: &Decoupling| d.generation == claim.generation && d.owner == session;
+        let lives = self.clients.sessions.get(session).is_some()
+            && self.shards.ns.decoupling(claim.realm).is_some_and(has_it);
+        lives.then_some(claim)
+    }
+
+    /// What came of files of others is in the decoupled side's own.
+    fn settle_files(
+        &mut self,
+        asker: &Asker<'_>,
+        claim: Claim,
+        files: &[(Ino, Position, Settled)],
+        m: &Moment,
+    ) -> Found {
+        let decoupling = self.shards.claimed(asker, claim)?;
+        let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
+        if !files.is_empty() {
+            self.may_change(m)?;
+            files.iter().for_each(|&(ino, position, how)| map.settle(ino, position, how));
+            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
+        }
+        let position = self.journalled();
+        Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
+    }
+
+    /// Writes an event and the reservations that it needs as one frame, and applies them.
+    fn commit_with_marks(&mut self, event: Event, marks: &[(ShardId, u64)]) {
+        self.events.clear();
+        let shard = event.shard();
+        let reserve = |&(shard, counter_end): &(ShardId, u64)| Event::Reserve { shard, counter_end };
+        self.events.extend(marks.iter().map(reserve));
+        self.events.push(event);
+        self.journal_and_apply(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
+        for &(shard, counter_end) in marks {
+            self.shards.inodes.reserved(shard, counter_end, self.output.position);
+        }
+    }
+
+    fn end_decoupling(&mut self, asker: &Asker<'_>, claim: Claim, force: bool, m: &Moment) -> Found {
+        let over = self.shards.ns.decoupling(claim.realm).is_none()
+            && claim.realm <= self.shards.ns.decoupling_last();
+        if over && claim.realm != RealmId::GLOBAL {
+            return Ok((RealmAnswer::Ended, self.journalled()));
+        }
+        if force {
+            let uid = self.shards.ns.decoupling(claim.realm).ok_or(Refusal::Invalid)?.uid;
+            self.shards.may_manage(asker, uid)?;
+        } else {
+            self.shards.claimed(asker, claim)?;
+        }
+        self.may_change(m)?;
+        if let Some(root) = self.tell_blocked(claim.realm, m) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![root])));
+        }
+        self.drop_decoupling(claim.realm);
+        Ok((RealmAnswer::Ended, self.journalled()))
+    }
+
+    /// A decoupling ends: what is not merged is dropped.
+    pub(crate) fn drop_decoupling(&mut self, id: RealmId) {
+        let Some(writer) = self.shards.ns.decoupling(id).map(|d| d.map.writer()) else { return };
+        self.commit_own(Event::DecouplingEnded { id });
+        self.shards.realms.told.remove(&id);
+        // Its blocks that nothing names are swept as those of a dead session.
+        self.queue.commands.push(Command::DropSession(SessionId(writer), self.output.position));
+        self.clients.leases.decoupled(self.shards.ns.has_decouplings());
+        // What it could have brought back is nobody's any more.
+        let free = self.shards.orphans.iter().filter(|ino| !self.clients.opens.is_open(**ino));
+        self.shards.reclaims.extend(free);
+    }
+
+    /// A session ends: with it what it has decoupled of which nothing survives it.
+    pub(crate) fn end_fleeting(&mut self, session: SessionId, m: &Moment) {
+        if self.shards.ns.has_decouplings() {
+            for id in self.shards.those(|d| d.is_fleeting && d.owner == session) {
+                // Nobody waits for these: who had it is gone, and a refusal may come a moment late.
+                let _ = self.tell_blocked(id, m);
+                self.drop_decoupling(id);
+            }
+        }
+    }
+
+    /// After a start: sessions that are not known any more ended with the server.
+    pub(crate) fn end_forsaken(&mut self) {
+        let known = self.clients.session_ids();
+        let over = self.shards.those(|d| d.is_fleeting && !known.contains(&d.owner));
+        over.into_iter().for_each(|id| self.drop_decoupling(id));
+    }
+
+    /// Decouplings, as JSON.
+    pub fn realms_json(&self) -> serde_json::Value {
+        let all = self.shards.ns.decouplings().map(|d| {
+            let (reserved, used) = d.map.numbers();
+            let path = self.shards.ns.dir_path(d.root()).ok();
+            serde_json::json!({
+                "realm": d.id.0,
+                "inode": d.root().0,
+                "path": path.map(|path| String::from_utf8_lossy(&path).into_owned()),
+                "branch": d.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
+                "owner": d.identity,
+                "attached": self.clients.sessions.get(d.owner).is_some(),
+                "generation": d.generation,
+                "journal_at": d.journal_at,
+                "policy": String::from_utf8_lossy(&d.policy),
+                "interfere": match d.interference {
+                    Interference::Allow => "allow",
+                    Interference::Block => "block",
+                    Interference::BlockWrites => "block_writes",
+                },
+                "since_ns": d.since.0,
+                "base": d.base().0,
+                "merged": d.state.merged.0,
+                "window": d.state.window.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
+                "inodes_reserved": reserved,
+                "inodes_used": used,
+            })
+        });
+        all.collect()
+    }
+
+    fn of(&mut self, asker: &Asker<'_>, ino: Ino) -> Found {
+        let root = self.shards.ns.realm(ino)?;
+        let decoupled = match self.shards.ns.decoupled_root(ino)? {
+            Some(at) => self.shards.ns.decouplings_of(at).find(|d| d.branch.is_none()),
+            None => None,
+        };
+        let decoupled = decoupled.map(|d| self.info(asker, d)).transpose()?.map(Box::new);
+        Ok((RealmAnswer::Of { root, decoupled }, NOW))
+    }
+
+    fn list_realms(&self, asker: &Asker<'_>) -> Found {
+        let all: Result<Vec<RealmInfo>, Stop> =
+            self.shards.ns.decouplings().map(|d| self.info(asker, d)).collect();
+        Ok((RealmAnswer::Realms(all?), NOW))
+    }
+
+    fn info(&self, asker: &Asker<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
+        let (reserved, used) = d.map.numbers();
+        Ok(RealmInfo {
+            claim: Claim { realm: d.id, generation: d.generation },
+            root: d.root(),
+            path: self.shards.ns.dir_path(d.root())?,
+            branch: d.branch.clone(),
+            owner: d.identity.clone(),
+            is_attached: self.clients.sessions.get(d.owner).is_some(),
+            is_own: d.owner == asker.session,
+            journal_at: d.journal_at.clone(),
+            policy: d.policy.clone(),
+            since: d.since,
+            base: d.base(),
+            state: d.state,
+            reserved,
+            used,
+            is_merging: self.merger_of(d.root()).is_some_and(|claim| claim.realm == d.id),
+        })
+    }
+}
+
+impl Shards {
+    /// The decoupling that a claim is about, if it is worth something.
+    fn claimed(&self, asker: &Asker<'_>, claim: Claim) -> Result<&Decoupling, Stop> {
+        match self.ns.decoupling(claim.realm) {
+            Some(d) if d.generation == claim.generation && d.owner == asker.session => Ok(d),
+            Some(_) => Err(Refusal::Stale.into()),
+            None if claim.realm <= self.ns.decoupling_last() => Err(Refusal::Stale.into()),
+            None => Err(Refusal::Invalid.into()),
+        }
+    }
+
+    fn may_manage(&self, asker: &Asker<'_>, uid: u32) -> Result<(), Stop> {
+        if asker.cred.uid == uid || self.is_administrator(asker.cred)? {
+            return Ok(());
+        }
+        Err(Refusal::NotPermitted.into())
     }
 
     /// The policy that a decoupling is to have: the one that holds, or the given one on top of what is around.
@@ -258,137 +528,6 @@ impl Engine {
             }
         }
         Ok(policy)
-    }
-
-    /// Waits until nobody holds a lease stronger than `keep` on anything from `root` down. Meanwhile no new ones are given.
-    fn recall_below(&mut self, root: Ino, keep: LeaseMode, m: &Moment) -> Result<(), Stop> {
-        self.leases.freeze(m.mono);
-        if self.leases.recall_everything(keep, m.mono) {
-            return Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING])));
-        }
-        let mut known = HashMap::new();
-        let mut needs = Vec::new();
-        let mut last = None;
-        for ino in self.leases.held(keep) {
-            match self.ns.is_below(ino, root, &mut known) {
-                Ok(false) | Err(Fault::Refused(_)) => {}
-                Ok(true) => {
-                    if self.leases.conflict(ino, Slot::SERVER, keep, m.mono) {
-                        last = Some(ino);
-                    }
-                }
-                Err(Fault::Missing(more)) if needs.len() < NEEDS_AT_ONCE => needs.extend(more),
-                Err(Fault::Missing(_)) => break,
-                Err(fault) => return Err(fault.into()),
-            }
-        }
-        if !needs.is_empty() {
-            return Err(Stop::Missing(needs));
-        }
-        match last {
-            // They come back in about the order in which they were asked for: one look at all for the last of them.
-            Some(ino) => Err(Stop::Wait(Wait::Leases(smallvec![ino]))),
-            None => {
-                self.leases.thaw();
-                Ok(())
-            }
-        }
-    }
-
-    fn attach(&mut self, asker: &Asker<'_>, id: RealmId, nonce: u64, journal_at: &str, m: &Moment) -> Found {
-        let claim = Claim { realm: id, generation: 0 };
-        let Some(known) = self.ns.decoupling(id) else {
-            return Err(self.claimed(asker, claim).err().unwrap_or(Refusal::Stale.into()));
-        };
-        let (uid, generation, again) =
-            (known.uid, known.generation, known.nonce == nonce && known.owner == asker.session);
-        self.may_manage(asker, uid)?;
-        // Asked before anything changes.
-        self.granted(id)?;
-        if !again {
-            self.may_change(m)?;
-            let identity = self.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
-            self.commit_own(Event::Attached(Box::new(Attached {
-                id,
-                nonce,
-                generation: generation.saturating_add(1),
-                owner: asker.session,
-                identity,
-                journal_at: journal_at.to_owned(),
-                branch: None,
-            })));
-        }
-        Ok((self.granted(id)?, self.journalled()))
-    }
-
-    fn grant(&mut self, asker: &Asker<'_>, claim: Claim, shard: ShardId, count: u64, m: &Moment) -> Found {
-        let id = self.claimed(asker, claim)?.id;
-        if count == 0 || count > GRANT_MAX || usize::from(shard.0) >= self.inodes.shard_count() {
-            return Err(Refusal::Invalid.into());
-        }
-        self.may_change(m)?;
-        let (first, end, mark) = self.inodes.take_range(shard, count).ok_or(Refusal::NoSpace)?;
-        let marks: Vec<_> = mark.map(|mark| (shard, mark)).into_iter().collect();
-        let ranges = vec![(first, end)];
-        self.commit_with_marks(Event::Granted { id, ranges: ranges.clone() }, &marks);
-        Ok((RealmAnswer::Ranges(ranges), self.journalled()))
-    }
-
-    /// Something else is done with conflicts from now on.
-    fn resolve_by(&mut self, asker: &Asker<'_>, claim: Claim, on_conflict: OnConflict, m: &Moment) -> Found {
-        let decoupling = self.claimed(asker, claim)?;
-        let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
-        if map.on_conflict() != on_conflict {
-            self.may_change(m)?;
-            map.set_on_conflict(on_conflict);
-            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
-        }
-        let position = self.journalled();
-        Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
-    }
-
-    /// Merges of one directory take turns: pieces of two would interleave.
-    fn turn(&mut self, asker: &Asker<'_>, claim: Claim, begins: bool) -> Found {
-        let decoupling = self.claimed(asker, claim)?;
-        let (root, state) = (decoupling.root(), decoupling.state);
-        let holder = self.merger_of(root);
-        if begins && holder.is_some_and(|holder| holder.realm != claim.realm) {
-            return Err(Refusal::Busy.into());
-        }
-        if begins {
-            self.realms.turns.insert(root, (claim, asker.session));
-        } else if holder == Some(claim) {
-            self.realms.turns.remove(&root);
-        }
-        Ok((RealmAnswer::Merged(Merged { state, position: self.journalled(), ..Merged::default() }), NOW))
-    }
-
-    /// The decoupling whose turn it is to merge in a directory: as long as its client, and that client's session, are there.
-    pub(crate) fn merger_of(&self, root: Ino) -> Option<Claim> {
-        let (claim, session) = *self.realms.turns.get(&root)?;
-        let has_it = |d: &Decoupling| d.generation == claim.generation && d.owner == session;
-        let lives =
-            self.sessions.get(session).is_some() && self.ns.decoupling(claim.realm).is_some_and(has_it);
-        lives.then_some(claim)
-    }
-
-    /// What came of files of others is in the decoupled side's own.
-    fn settle_files(
-        &mut self,
-        asker: &Asker<'_>,
-        claim: Claim,
-        files: &[(Ino, Position, Settled)],
-        m: &Moment,
-    ) -> Found {
-        let decoupling = self.claimed(asker, claim)?;
-        let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
-        if !files.is_empty() {
-            self.may_change(m)?;
-            files.iter().for_each(|&(ino, position, how)| map.settle(ino, position, how));
-            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
-        }
-        let position = self.journalled();
-        Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
     }
 
     /// So many inode numbers: in one shard, or over several. With them the marks that must be reserved.
@@ -415,19 +554,6 @@ impl Engine {
         Ok((ranges, marks))
     }
 
-    /// Writes an event and the reservations that it needs as one frame, and applies them.
-    fn commit_with_marks(&mut self, event: Event, marks: &[(ShardId, u64)]) {
-        self.events.clear();
-        let shard = event.shard();
-        let reserve = |&(shard, counter_end): &(ShardId, u64)| Event::Reserve { shard, counter_end };
-        self.events.extend(marks.iter().map(reserve));
-        self.events.push(event);
-        self.journal_and_apply(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
-        for &(shard, counter_end) in marks {
-            self.inodes.reserved(shard, counter_end, self.position);
-        }
-    }
-
     fn granted(&self, id: RealmId) -> Result<RealmAnswer, Stop> {
         let d = self.ns.decoupling(id).expect("asked for what is there");
         Ok(RealmAnswer::Granted(Box::new(Granted {
@@ -444,124 +570,7 @@ impl Engine {
         })))
     }
 
-    fn end_decoupling(&mut self, asker: &Asker<'_>, claim: Claim, force: bool, m: &Moment) -> Found {
-        let over = self.ns.decoupling(claim.realm).is_none() && claim.realm <= self.ns.decoupling_last();
-        if over && claim.realm != RealmId::GLOBAL {
-            return Ok((RealmAnswer::Ended, self.journalled()));
-        }
-        if force {
-            let uid = self.ns.decoupling(claim.realm).ok_or(Refusal::Invalid)?.uid;
-            self.may_manage(asker, uid)?;
-        } else {
-            self.claimed(asker, claim)?;
-        }
-        self.may_change(m)?;
-        if let Some(root) = self.tell_blocked(claim.realm, m) {
-            return Err(Stop::Wait(Wait::Leases(smallvec![root])));
-        }
-        self.drop_decoupling(claim.realm);
-        Ok((RealmAnswer::Ended, self.journalled()))
-    }
-
-    /// A decoupling ends: what is not merged is dropped.
-    pub(crate) fn drop_decoupling(&mut self, id: RealmId) {
-        let Some(writer) = self.ns.decoupling(id).map(|d| d.map.writer()) else { return };
-        self.commit_own(Event::DecouplingEnded { id });
-        self.realms.told.remove(&id);
-        // Its blocks that nothing names are swept as those of a dead session.
-        self.commands.push(Command::DropSession(SessionId(writer), self.position));
-        self.leases.decoupled(self.ns.has_decouplings());
-        // What it could have brought back is nobody's any more.
-        let free = self.orphans.iter().filter(|ino| !self.opens.is_open(**ino));
-        self.reclaims.extend(free);
-    }
-
-    /// A session ends: with it what it has decoupled of which nothing survives it.
-    pub(crate) fn end_fleeting(&mut self, session: SessionId, m: &Moment) {
-        if self.ns.has_decouplings() {
-            for id in self.those(|d| d.is_fleeting && d.owner == session) {
-                // Nobody waits for these: who had it is gone, and a refusal may come a moment late.
-                let _ = self.tell_blocked(id, m);
-                self.drop_decoupling(id);
-            }
-        }
-    }
-
-    /// After a start: sessions that are not known any more ended with the server.
-    pub(crate) fn end_forsaken(&mut self) {
-        let known = self.session_ids();
-        let over = self.those(|d| d.is_fleeting && !known.contains(&d.owner));
-        over.into_iter().for_each(|id| self.drop_decoupling(id));
-    }
-
     fn those(&self, which: impl Fn(&Decoupling) -> bool) -> Vec<RealmId> {
         self.ns.decouplings().filter(|d| which(d)).map(|d| d.id).collect()
-    }
-
-    /// Decouplings, as JSON.
-    pub fn realms_json(&self) -> serde_json::Value {
-        let all = self.ns.decouplings().map(|d| {
-            let (reserved, used) = d.map.numbers();
-            let path = self.ns.dir_path(d.root()).ok();
-            serde_json::json!({
-                "realm": d.id.0,
-                "inode": d.root().0,
-                "path": path.map(|path| String::from_utf8_lossy(&path).into_owned()),
-                "branch": d.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
-                "owner": d.identity,
-                "attached": self.sessions.get(d.owner).is_some(),
-                "generation": d.generation,
-                "journal_at": d.journal_at,
-                "policy": String::from_utf8_lossy(&d.policy),
-                "interfere": match d.interference {
-                    Interference::Allow => "allow",
-                    Interference::Block => "block",
-                    Interference::BlockWrites => "block_writes",
-                },
-                "since_ns": d.since.0,
-                "base": d.base().0,
-                "merged": d.state.merged.0,
-                "window": d.state.window.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
-                "inodes_reserved": reserved,
-                "inodes_used": used,
-            })
-        });
-        all.collect()
-    }
-
-    fn of(&mut self, asker: &Asker<'_>, ino: Ino) -> Found {
-        let root = self.ns.realm(ino)?;
-        let decoupled = match self.ns.decoupled_root(ino)? {
-            Some(at) => self.ns.decouplings_of(at).find(|d| d.branch.is_none()),
-            None => None,
-        };
-        let decoupled = decoupled.map(|d| self.info(asker, d)).transpose()?.map(Box::new);
-        Ok((RealmAnswer::Of { root, decoupled }, NOW))
-    }
-
-    fn list_realms(&self, asker: &Asker<'_>) -> Found {
-        let all: Result<Vec<RealmInfo>, Stop> = self.ns.decouplings().map(|d| self.info(asker, d)).collect();
-        Ok((RealmAnswer::Realms(all?), NOW))
-    }
-
-    fn info(&self, asker: &Asker<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
-        let (reserved, used) = d.map.numbers();
-        Ok(RealmInfo {
-            claim: Claim { realm: d.id, generation: d.generation },
-            root: d.root(),
-            path: self.ns.dir_path(d.root())?,
-            branch: d.branch.clone(),
-            owner: d.identity.clone(),
-            is_attached: self.sessions.get(d.owner).is_some(),
-            is_own: d.owner == asker.session,
-            journal_at: d.journal_at.clone(),
-            policy: d.policy.clone(),
-            since: d.since,
-            base: d.base(),
-            state: d.state,
-            reserved,
-            used,
-            is_merging: self.merger_of(d.root()).is_some_and(|claim| claim.realm == d.id),
-        })
     }
 }

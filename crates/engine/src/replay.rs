@@ -16,18 +16,17 @@ use crate::counters::Counters;
 use crate::dedup::Done;
 use crate::engine::Engine;
 use crate::inodes::Inodes;
-use crate::lazy_apply::LazyApply;
 use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::moment::Moment;
 use crate::opens::Opens;
+use crate::parts::{Clients, Output, Queue, Shards, Taken};
 use crate::recovery::Recovery;
 use crate::rows::OwnRows;
 use crate::sessions::Sessions;
 use crate::sessions::parse_event_identity;
 use crate::settings::Settings;
 use crate::step::malformed;
-use crate::wait_queue::WaitQueue;
 
 /// Why a frame is not replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,55 +50,48 @@ impl Engine {
     pub fn from_rows(settings: Settings, ns: Namespace, rows: OwnRows, m: &Moment) -> Engine {
         assert_eq!(settings.shard_weights.len(), rows.marks.len(), "a weight for each shard");
         let mut engine = Engine {
-            ns,
-            leases: Leases::new(
-                settings.lease_entries_max,
-                Duration::from_millis(settings.lease_rest_ms.into()),
-            ),
-            growths: Default::default(),
+            clients: Clients {
+                sessions: Sessions::default(),
+                ending: Default::default(),
+                opens: Opens::default(),
+                leases: Leases::new(
+                    settings.lease_entries_max,
+                    Duration::from_millis(settings.lease_rest_ms.into()),
+                ),
+                growths: Default::default(),
+                locks: Locks::default(),
+                lock_grants: Vec::new(),
+            },
+            shards: Shards {
+                ns,
+                inodes: Inodes::new(&[]),
+                marks_at_start: rows.marks,
+                orphans: Default::default(),
+                reclaims: Default::default(),
+                lingering: Default::default(),
+                crumbled: Default::default(),
+                crumbs: Default::default(),
+                policies: Default::default(),
+                volatile: crate::volatile::Volatile::at(rows.position),
+                realms: Default::default(),
+            },
+            output: Output { position: rows.position, ..Output::default() },
+            queue: Queue::default(),
+            taken: Taken::default(),
             settings,
-            position: rows.position,
-            frames: Vec::new(),
-            frame_events: 0,
-            blocks_named: false,
-            events: Vec::new(),
-            touched: Vec::new(),
-            sessions: Sessions::default(),
-            ending: Default::default(),
-            opens: Opens::default(),
-            locks: Locks::default(),
-            inodes: Inodes::new(&[]),
-            granted: None,
-            borders: hashbrown::HashSet::new(),
-            lazy: LazyApply::default(),
-            frozen: false,
-            marks_at_start: rows.marks,
             recovery: None,
-            waiting: WaitQueue::default(),
-            ready: Default::default(),
-            resends: Default::default(),
-            resending: false,
-            held_up: Default::default(),
-            orphans: Default::default(),
-            reclaims: Default::default(),
-            lingering: Default::default(),
-            crumbled: Default::default(),
-            crumbs: Default::default(),
-            lock_grants: Vec::new(),
-            policies: Default::default(),
-            volatile: super::volatile::Volatile::at(rows.position),
-            realms: Default::default(),
-            turn_over: false,
-            commands: Vec::new(),
+            frozen: false,
             counters: Counters::default(),
             disk: (0, 0),
+            events: Vec::new(),
+            touched: Vec::new(),
         };
         for (id, secret, identity, window) in rows.sessions {
-            engine.sessions.insert(id, secret, identity, false, m.mono);
-            engine.sessions.get_mut(id).expect("just inserted").window = window;
+            engine.clients.sessions.insert(id, secret, identity, false, m.mono);
+            engine.clients.sessions.get_mut(id).expect("just inserted").window = window;
         }
         for (id, over) in rows.over {
-            engine.sessions.remember(id, over);
+            engine.clients.sessions.remember(id, over);
         }
         engine
     }
@@ -115,41 +107,104 @@ impl Engine {
         base_changes: bool,
         m: &Moment,
     ) -> Result<(), ReplayFault> {
-        self.note_own_frame(header, payload)?;
+        self.shards.note_own_frame(header, payload)?;
         let mut subject = None;
         for event in FrameEvents::new(first, header.event_count, payload) {
             let (position, event) = event?;
             let last = Position(position.0.saturating_add(u64::from(event.positions() - 1)));
             let footprint = event.footprint();
             subject = subject.or_else(|| Some((footprint.subject_inode()?, footprint.loser())));
-            if last > self.position {
-                let mut needs = self.ns.needs(&event);
+            if last > self.output.position {
+                let mut needs = self.shards.ns.needs(&event);
                 if base_changes {
-                    needs.extend(self.ns.needs_names(&event));
+                    needs.extend(self.shards.ns.needs_names(&event));
                 }
                 if !needs.is_empty() {
                     return Err(ReplayFault::Missing(needs));
                 }
-                if position > self.position.next() {
+                if position > self.output.position.next() {
                     return Err(malformed("the event after the last one").into());
                 }
-                let event = if base_changes { self.rebased(event, position)? } else { event };
-                self.ns.fit(&event, position).map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
+                let event = if base_changes { self.shards.rebased(event, position)? } else { event };
+                self.shards
+                    .ns
+                    .fit(&event, position)
+                    .map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
                 self.replay_own(&event, m)?;
-                self.ns.apply(&event, position);
-                self.position = last;
+                self.shards.ns.apply(&event, position);
+                self.output.position = last;
             }
         }
         if header.seq > Seq(0)
-            && let Some(session) = self.sessions.get_mut(header.session)
+            && let Some(session) = self.clients.sessions.get_mut(header.session)
         {
             let (subject, loser) = subject.unwrap_or_default();
-            let gone = loser.and_then(|ino| gone_of(&self.ns, ino));
-            session.window.record(header.seq, Done::new(self.position, Some(subject), gone, false));
+            let gone = loser.and_then(|ino| gone_of(&self.shards.ns, ino));
+            session.window.record(header.seq, Done::new(self.output.position, Some(subject), gone, false));
         }
         Ok(())
     }
 
+    /// The event at this place, the next, has nothing any more that it could change.
+    pub fn pass_over(&mut self, position: Position) {
+        debug_assert_eq!(position, self.output.position.next());
+        self.shards.ns.apply(&Event::NOTHING, position);
+        self.output.position = position;
+    }
+
+    /// What an event means to the server itself.
+    fn replay_own(&mut self, event: &Event, m: &Moment) -> Result<(), Malformed> {
+        if let Event::Reserve { shard, counter_end } = event {
+            let mark = self.shards.marks_at_start.get_mut(usize::from(shard.0));
+            let mark = mark.ok_or(malformed("a shard of this file system"))?;
+            if *counter_end >= 1 << 48 {
+                return Err(malformed("an inode counter of 48 bits"));
+            }
+            *mark = (*mark).max(*counter_end);
+        }
+        if let Event::SessionOpened { session, identity } = event {
+            let (identity, secret) = parse_event_identity(identity)?;
+            if self.clients.sessions.get(*session).is_none() {
+                self.clients.sessions.insert(*session, secret, identity, false, m.mono);
+            }
+        }
+        if let Event::SessionClosed { session } = event {
+            self.clients.sessions.remove(*session, self.output.position.next());
+        }
+        if let (Event::Make { ino, .. }, Some(granted)) = (event, &mut self.taken.granted) {
+            granted.used(*ino);
+        }
+        Ok(())
+    }
+
+    /// All is replayed: reserves inode numbers and waits for known sessions. The frames must be durable before the
+    /// first request.
+    pub fn begin(&mut self, m: &Moment) {
+        self.shards.inodes = Inodes::new(&self.shards.marks_at_start);
+        for shard in 0..self.shards.inodes.shard_count() as u16 {
+            let counter_end =
+                self.shards.inodes.wanted(ShardId(shard)).expect("nothing is reserved at the start");
+            self.reserve(ShardId(shard), counter_end);
+        }
+        self.end_forsaken();
+        let known = self.clients.session_ids().into_iter();
+        self.shards.orphans = self.shards.ns.orphans().into_iter().collect();
+        self.clients.leases.decoupled(self.shards.ns.has_decouplings());
+        let grace = Duration::from_millis(u64::from(self.settings.grace_ms));
+        self.recovery = Some(Recovery::new(known, m.mono, grace));
+        self.recovery_step(m);
+    }
+
+    /// Over the rows of one moment, for what would be: nobody is waited for, and nothing ends that was somebody's.
+    pub fn begin_preview(&mut self) {
+        self.shards.inodes = Inodes::new(&self.shards.marks_at_start);
+        self.shards.orphans = self.shards.ns.orphans().into_iter().collect();
+        self.clients.leases.decoupled(self.shards.ns.has_decouplings());
+        self.clients.leases.all_back();
+    }
+}
+
+impl Shards {
     /// The event as it fits what a merge left. What goes before it is applied.
     fn rebased(&mut self, event: Event, position: Position) -> Result<Event, ReplayFault> {
         for _ in 0..2 {
@@ -178,13 +233,6 @@ impl Engine {
         })
     }
 
-    /// The event at this place, the next, has nothing any more that it could change.
-    pub fn pass_over(&mut self, position: Position) {
-        debug_assert_eq!(position, self.position.next());
-        self.ns.apply(&Event::NOTHING, position);
-        self.position = position;
-    }
-
     /// The events of a merge's frame are known as that before the first of them is applied.
     fn note_own_frame(&mut self, header: &FrameHeader, payload: &[u8]) -> Result<(), Malformed> {
         if !self.ns.has_decouplings() || header.session != SessionId(0) {
@@ -199,57 +247,9 @@ impl Engine {
         }
         Ok(())
     }
+}
 
-    /// What an event means to the server itself.
-    fn replay_own(&mut self, event: &Event, m: &Moment) -> Result<(), Malformed> {
-        if let Event::Reserve { shard, counter_end } = event {
-            let mark = self.marks_at_start.get_mut(usize::from(shard.0));
-            let mark = mark.ok_or(malformed("a shard of this file system"))?;
-            if *counter_end >= 1 << 48 {
-                return Err(malformed("an inode counter of 48 bits"));
-            }
-            *mark = (*mark).max(*counter_end);
-        }
-        if let Event::SessionOpened { session, identity } = event {
-            let (identity, secret) = parse_event_identity(identity)?;
-            if self.sessions.get(*session).is_none() {
-                self.sessions.insert(*session, secret, identity, false, m.mono);
-            }
-        }
-        if let Event::SessionClosed { session } = event {
-            self.sessions.remove(*session, self.position.next());
-        }
-        if let (Event::Make { ino, .. }, Some(granted)) = (event, &mut self.granted) {
-            granted.used(*ino);
-        }
-        Ok(())
-    }
-
-    /// All is replayed: reserves inode numbers and waits for known sessions. The frames must be durable before the
-    /// first request.
-    pub fn begin(&mut self, m: &Moment) {
-        self.inodes = Inodes::new(&self.marks_at_start);
-        for shard in 0..self.inodes.shard_count() as u16 {
-            let counter_end = self.inodes.wanted(ShardId(shard)).expect("nothing is reserved at the start");
-            self.reserve(ShardId(shard), counter_end);
-        }
-        self.end_forsaken();
-        let known = self.session_ids().into_iter();
-        self.orphans = self.ns.orphans().into_iter().collect();
-        self.leases.decoupled(self.ns.has_decouplings());
-        let grace = Duration::from_millis(u64::from(self.settings.grace_ms));
-        self.recovery = Some(Recovery::new(known, m.mono, grace));
-        self.recovery_step(m);
-    }
-
-    /// Over the rows of one moment, for what would be: nobody is waited for, and nothing ends that was somebody's.
-    pub fn begin_preview(&mut self) {
-        self.inodes = Inodes::new(&self.marks_at_start);
-        self.orphans = self.ns.orphans().into_iter().collect();
-        self.leases.decoupled(self.ns.has_decouplings());
-        self.leases.all_back();
-    }
-
+impl Clients {
     /// Sessions that are known.
     pub(crate) fn session_ids(&self) -> Vec<SessionId> {
         self.sessions.iter().map(|(id, _)| id).collect()

@@ -167,7 +167,7 @@ impl OwnRows {
 impl Engine {
     /// The same where only [`Engine::replay`] was called: nothing is reserved beyond what the journal says.
     pub fn own_rows_unserved(&mut self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-        let marks = self.marks_at_start.iter().enumerate();
+        let marks = self.shards.marks_at_start.iter().enumerate();
         let marks =
             marks.map(|(shard, mark)| (mark_key(ShardId(shard as u16)), Some(mark.to_le_bytes().to_vec())));
         let mut rows: Vec<_> = marks.collect();
@@ -177,14 +177,14 @@ impl Engine {
 
     /// The server's own rows of a checkpoint that begins now.
     pub fn own_rows(&mut self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut rows = vec![(POSITION_KEY.to_vec(), Some(position_value(self.position)))];
-        for (shard, mark) in self.inodes.marks() {
+        let mut rows = vec![(POSITION_KEY.to_vec(), Some(position_value(self.output.position)))];
+        for (shard, mark) in self.shards.inodes.marks() {
             rows.push((mark_key(shard), Some(mark.to_le_bytes().to_vec())));
         }
-        for (session, row) in self.sessions.rows() {
+        for (session, row) in self.clients.sessions.rows() {
             rows.push((session_key(b'S', session), row));
         }
-        for (session, row) in self.sessions.rows_over() {
+        for (session, row) in self.clients.sessions.rows_over() {
             rows.push((session_key(b'F', session), row));
         }
         rows

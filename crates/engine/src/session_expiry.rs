@@ -20,6 +20,7 @@ use chiton_wire::Failure;
 
 use crate::engine::Engine;
 use crate::moment::{Health, Moment};
+use crate::parts::Clients;
 use crate::sessions::Slot;
 use crate::wait_queue::Wait;
 
@@ -35,23 +36,18 @@ impl Engine {
     /// Ends a session whose client does not answer.
     pub(crate) fn expire_session(&mut self, session: SessionId, m: &Moment) {
         if let Some(slot) = self.close_session(session, m) {
-            self.ending.push_back(Ending { slot, end: self.position });
+            self.clients.ending.push_back(Ending { slot, end: self.output.position });
         }
     }
 
     /// Releases what those held whose end is durable.
     pub(crate) fn release_ended(&mut self, m: &Moment) {
-        while let Some(&Ending { slot, end }) = self.ending.front()
+        while let Some(&Ending { slot, end }) = self.clients.ending.front()
             && end <= m.durable
         {
-            self.ending.pop_front();
+            self.clients.ending.pop_front();
             self.release(slot, m);
         }
-    }
-
-    /// The lowest position whose durability an ended session's holdings wait for.
-    pub(crate) fn ending_wanted(&self) -> Option<Position> {
-        self.ending.front().map(|ending| ending.end)
     }
 
     /// While nothing becomes durable: those who wait for it are refused, not kept. A journal without space may heal,
@@ -61,8 +57,8 @@ impl Engine {
             return;
         }
         self.wake_where(|wait| matches!(wait, Wait::Durable(_)));
-        if m.health == Health::Failed && !self.ending.is_empty() {
-            let (ending, leases) = (&self.ending, &self.leases);
+        if m.health == Health::Failed && !self.clients.ending.is_empty() {
+            let (ending, leases) = (&self.clients.ending, &self.clients.leases);
             let held = |wait: &Wait| match wait {
                 Wait::Leases(inos) => {
                     inos.iter().any(|ino| ending.iter().any(|ending| leases.is_recalled(*ino, ending.slot)))
@@ -70,11 +66,18 @@ impl Engine {
                 Wait::Lock | Wait::Recovery | Wait::Checkpoint | Wait::Numbers => true,
                 Wait::Durable(_) | Wait::Room | Wait::Growth(_) => false,
             };
-            for ticket in self.waiting.select(|_, wait| held(wait)) {
-                self.locks.cancel(ticket);
+            for ticket in self.queue.waiting.select(|_, wait| held(wait)) {
+                self.clients.locks.cancel(ticket);
                 self.answer_parked(ticket, Err(Failure::Refused(Refusal::Io)), m);
             }
         }
+    }
+}
+
+impl Clients {
+    /// The lowest position whose durability an ended session's holdings wait for.
+    pub(crate) fn ending_wanted(&self) -> Option<Position> {
+        self.ending.front().map(|ending| ending.end)
     }
 }
 

@@ -13,7 +13,7 @@ impl Engine {
         let operations: serde_json::Map<String, Value> =
             self.counters.iter().map(|(name, count)| (name.to_owned(), json!(count))).collect();
         let recovery = self.recovery_state();
-        let ns = &self.ns;
+        let ns = &self.shards.ns;
         let (reserved, used) =
             ns.decouplings().map(|d| d.map.numbers()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         json!({
@@ -21,14 +21,14 @@ impl Engine {
             "dirty_rows": ns.dirty_rows(),
             "inodes": ns.inode_count(),
             "garbage_blocks": ns.garbage(usize::MAX).len(),
-            "applied": self.position.0,
-            "sessions": self.sessions.len(),
-            "open_inodes": self.opens.len(),
-            "leases": self.leases.len(),
-            "recalls": self.leases.recall_count() + self.growths.len(),
-            "locks": self.locks.len(),
-            "parked": self.waiting.len(),
-            "orphans": self.orphans.len(),
+            "applied": self.output.position.0,
+            "sessions": self.clients.sessions.len(),
+            "open_inodes": self.clients.opens.len(),
+            "leases": self.clients.leases.len(),
+            "recalls": self.clients.leases.recall_count() + self.clients.growths.len(),
+            "locks": self.clients.locks.len(),
+            "parked": self.queue.waiting.len(),
+            "orphans": self.shards.orphans.len(),
             "decouplings": ns.decouplings().count(),
             "inode_numbers": {
                 "reserved_by_decouplings": reserved,
@@ -62,6 +62,6 @@ impl Engine {
             });
             (id, figures)
         };
-        self.sessions.iter().map(line).collect()
+        self.clients.sessions.iter().map(line).collect()
     }
 }

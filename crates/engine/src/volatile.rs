@@ -21,6 +21,7 @@ use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Ino, Position, Refusal, Seq, SessionId, ShardId};
 
 use crate::engine::Engine;
+use crate::parts::Shards;
 use crate::step::Stop;
 use crate::wait_queue::Wait;
 
@@ -55,7 +56,7 @@ impl Engine {
     /// Whether the planned events of an operation are not to be journalled.
     #[inline]
     pub(crate) fn is_volatile_change(&mut self, op: &Op) -> Result<bool, Stop> {
-        if self.ns.policy_version() == 0 { Ok(false) } else { self.find_volatile(op) }
+        if self.shards.ns.policy_version() == 0 { Ok(false) } else { self.find_volatile(op) }
     }
 
     fn find_volatile(&mut self, op: &Op) -> Result<bool, Stop> {
@@ -64,22 +65,82 @@ impl Engine {
             return Ok(false);
         }
         let place = op.footprint().place;
-        let is_volatile = self.is_volatile_inode(place)?;
+        let is_volatile = self.shards.is_volatile_inode(place)?;
         if let Op::Clone { from, .. } = op
             && !is_volatile
-            && self.is_volatile_inode(*from)?
+            && self.shards.is_volatile_inode(*from)?
         {
             return Err(Refusal::CrossRealm.into());
         }
-        if is_volatile && self.volatile.settling {
+        if is_volatile && self.shards.volatile.settling {
             return Err(Stop::Wait(Wait::Checkpoint));
         }
         if !is_volatile && self.ends_a_realm() {
-            self.settle()?;
+            self.shards.settle()?;
         }
         Ok(is_volatile)
     }
 
+    /// True if the planned events remove the root of a realm.
+    fn ends_a_realm(&self) -> bool {
+        let losers = self.events.iter().filter_map(|event| event.footprint().loser());
+        losers.into_iter().any(|ino| self.shards.ns.policy(ino).is_some())
+    }
+
+    /// Applies `self.events` without a frame.
+    pub(crate) fn apply_volatile(&mut self) {
+        let events = std::mem::take(&mut self.events);
+        for event in &events {
+            self.output.position = self.output.position.next();
+            self.shards.ns.apply(event, self.output.position);
+        }
+        self.shards.volatile.skipped += events.len() as u64;
+        self.shards.volatile.last = self.output.position;
+        self.events = events;
+    }
+
+    /// Position of the last event that has a frame.
+    #[inline]
+    pub fn journalled(&self) -> Position {
+        Position(self.output.position.0 - self.shards.volatile.skipped)
+    }
+
+    /// Writes an event that takes the positions of those that have no frame. Before any other frame, and before a checkpoint,
+    /// whose position must be in the journal.
+    #[inline]
+    pub fn write_skipped(&mut self) {
+        while self.shards.volatile.skipped > 0 {
+            let count = self.shards.volatile.skipped.min(SKIPPED_PER_FRAME);
+            let event_count = u32::try_from(count).expect("a frame of bounded size");
+            let header = FrameHeader { event_count, shard: ShardId(0), session: SessionId(0), seq: Seq(0) };
+            let mut frame = FrameBuilder::begin(&mut self.output.frames, &header);
+            Event::Skipped { count: event_count }.encode(frame.payload());
+            frame.seal();
+            self.output.frame_events += count;
+            self.shards.volatile.skipped -= count;
+        }
+    }
+
+    /// True if a request waits for a checkpoint.
+    #[inline]
+    pub fn wants_checkpoint(&self) -> bool {
+        self.shards.volatile.settling
+    }
+
+    /// True if there is what only memory holds.
+    pub fn has_volatile(&self) -> bool {
+        self.shards.volatile.last > self.shards.volatile.checkpointed
+    }
+
+    /// A checkpoint of this position is durable.
+    pub fn checkpointed(&mut self, position: Position) {
+        self.shards.volatile.checkpointed = position;
+        self.shards.volatile.settling = false;
+        self.wake_where(|wait| *wait == Wait::Checkpoint);
+    }
+}
+
+impl Shards {
     pub(crate) fn is_volatile_inode(&mut self, ino: Ino) -> Result<bool, Stop> {
         if self.volatile.orphans.contains(&ino) {
             return Ok(true);
@@ -96,12 +157,6 @@ impl Engine {
         Ok(self.is_volatile(root)?)
     }
 
-    /// True if the planned events remove the root of a realm.
-    fn ends_a_realm(&self) -> bool {
-        let losers = self.events.iter().filter_map(|event| event.footprint().loser());
-        losers.into_iter().any(|ino| self.ns.policy(ino).is_some())
-    }
-
     /// Waits until all that was not journalled is in a checkpoint. Meanwhile nothing is added to it.
     pub(crate) fn settle(&mut self) -> Result<(), Stop> {
         if self.volatile.last <= self.volatile.checkpointed {
@@ -109,57 +164,5 @@ impl Engine {
         }
         self.volatile.settling = true;
         Err(Stop::Wait(Wait::Checkpoint))
-    }
-
-    /// Applies `self.events` without a frame.
-    pub(crate) fn apply_volatile(&mut self) {
-        let events = std::mem::take(&mut self.events);
-        for event in &events {
-            self.position = self.position.next();
-            self.ns.apply(event, self.position);
-        }
-        self.volatile.skipped += events.len() as u64;
-        self.volatile.last = self.position;
-        self.events = events;
-    }
-
-    /// Position of the last event that has a frame.
-    #[inline]
-    pub fn journalled(&self) -> Position {
-        Position(self.position.0 - self.volatile.skipped)
-    }
-
-    /// Writes an event that takes the positions of those that have no frame. Before any other frame, and before a checkpoint,
-    /// whose position must be in the journal.
-    #[inline]
-    pub fn write_skipped(&mut self) {
-        while self.volatile.skipped > 0 {
-            let count = self.volatile.skipped.min(SKIPPED_PER_FRAME);
-            let event_count = u32::try_from(count).expect("a frame of bounded size");
-            let header = FrameHeader { event_count, shard: ShardId(0), session: SessionId(0), seq: Seq(0) };
-            let mut frame = FrameBuilder::begin(&mut self.frames, &header);
-            Event::Skipped { count: event_count }.encode(frame.payload());
-            frame.seal();
-            self.frame_events += count;
-            self.volatile.skipped -= count;
-        }
-    }
-
-    /// True if a request waits for a checkpoint.
-    #[inline]
-    pub fn wants_checkpoint(&self) -> bool {
-        self.volatile.settling
-    }
-
-    /// True if there is what only memory holds.
-    pub fn has_volatile(&self) -> bool {
-        self.volatile.last > self.volatile.checkpointed
-    }
-
-    /// A checkpoint of this position is durable.
-    pub fn checkpointed(&mut self, position: Position) {
-        self.volatile.checkpointed = position;
-        self.volatile.settling = false;
-        self.wake_where(|wait| *wait == Wait::Checkpoint);
     }
 }

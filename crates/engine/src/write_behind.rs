@@ -24,6 +24,7 @@ use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold, LeaseMode};
 use crate::engine::Engine;
 use crate::execute::Asked;
 use crate::moment::{Health, Moment};
+use crate::parts::Clients;
 use crate::sessions::{Session, Slot};
 use crate::step::Stop;
 use crate::wait_queue::{Task, Wait};
@@ -129,35 +130,38 @@ impl Engine {
         cred: &Cred,
         m: &Moment,
     ) -> Result<Answer, Stop> {
-        let attr = self.ns.attr(dir)?;
+        let attr = self.shards.ns.attr(dir)?;
         if attr.kind != Kind::Dir {
             return Err(Refusal::NotDir.into());
         }
-        self.ns.access(cred, dir, access::WRITE | access::EXEC)?;
+        self.shards.ns.access(cred, dir, access::WRITE | access::EXEC)?;
         let none = (Ino(0), Ino(0));
         if !self.may_work_ahead(dir, session, cred, m)? {
             return Ok(Answer::Names { leased: false, attr, numbers: none, now: m.now });
         }
         let count = u64::from(numbers.min(NUMBERS_MAX));
         // Looked at first, and taken when all is decided.
-        if let Err(position) = self.inodes.offer(dir.shard(), m.durable) {
+        if let Err(position) = self.shards.inodes.offer(dir.shard(), m.durable) {
             return Err(Stop::Wait(Wait::Durable(position)));
         }
-        if !self.leases.grant_names(dir, slot, (m.now, m.mono)) {
+        if !self.clients.leases.grant_names(dir, slot, (m.now, m.mono)) {
             return Ok(Answer::Names { leased: false, attr, numbers: none, now: m.now });
         }
-        let (first, end) =
-            self.inodes.take_usable(dir.shard(), count, m.durable).expect("there was one a moment ago");
-        if let Some(counter_end) = self.inodes.wanted(dir.shard()) {
+        let (first, end) = self
+            .shards
+            .inodes
+            .take_usable(dir.shard(), count, m.durable)
+            .expect("there was one a moment ago");
+        if let Some(counter_end) = self.shards.inodes.wanted(dir.shard()) {
             self.reserve(dir.shard(), counter_end);
         }
-        if let Some(session) = self.sessions.get_mut(session) {
+        if let Some(session) = self.clients.sessions.get_mut(session) {
             if first < end {
                 session.numbers.grant(first, end);
             }
             session.clock.tell(m.now, m.mono);
         }
-        self.leases.limit(m.mono);
+        self.clients.leases.limit(m.mono);
         Ok(Answer::Names { leased: true, attr, numbers: (first, end), now: m.now })
     }
 
@@ -171,17 +175,17 @@ impl Engine {
     ) -> Result<bool, Stop> {
         // Who dies with the server needs no numbers.
         let may_live = |session: &Session| !session.volatile && session.numbers.0.len() < RANGES_MAX;
-        let lives_on = self.sessions.get(session).is_some_and(may_live);
+        let lives_on = self.clients.sessions.get(session).is_some_and(may_live);
         if !lives_on || self.is_realm() || self.is_resending() || m.health != Health::Good || m.tight {
             return Ok(false);
         }
-        if usize::from(dir.shard().0) >= self.inodes.shard_count() {
+        if usize::from(dir.shard().0) >= self.shards.inodes.shard_count() {
             return Err(Refusal::Stale.into());
         }
-        if self.ns.attr(dir)?.nlink == 0
-            || self.root_of(dir)?.is_some()
-            || self.answers_when_durable(dir)?
-            || (self.ns.policy_version() > 0 && self.is_volatile_inode(dir)?)
+        if self.shards.ns.attr(dir)?.nlink == 0
+            || self.shards.root_of(dir)?.is_some()
+            || self.shards.answers_when_durable(dir)?
+            || (self.shards.ns.policy_version() > 0 && self.shards.is_volatile_inode(dir)?)
         {
             return Ok(false);
         }
@@ -222,7 +226,9 @@ impl Engine {
             }
             match self.execute(&asked, m) {
                 Ok(done) => {
-                    if let (Op::Make { .. }, Some(session)) = (op, self.sessions.get_mut(task.session)) {
+                    if let (Op::Make { .. }, Some(session)) =
+                        (op, self.clients.sessions.get_mut(task.session))
+                    {
                         session.numbers.take(told.ino);
                     }
                     self.counters.count(op.counter());
@@ -242,12 +248,31 @@ impl Engine {
             // Of one whose times are not what it was told the client must not believe what it knows.
             let is_made = matches!(op, Op::Make { .. });
             let is_other = is_made && outcome.attr.is_some_and(|attr| attr.btime != told.time);
-            let lease = if is_other { LeaseMode::None } else { self.lease_told(op, told.ino, slot) };
+            let lease = if is_other { LeaseMode::None } else { self.clients.lease_told(op, told.ino, slot) };
             Ok((position, lease))
         };
         Ok(Answer::Ahead(results.zip(told).zip(ops).map(with_lease).collect()))
     }
 
+    /// The number that the caller of an operation was told, if it may be used.
+    pub(crate) fn offer_told(&mut self, asked: &Asked<'_>, told: Foretold) -> Result<Ino, Stop> {
+        let Op::Make { parent, .. } = asked.op else { return Err(Refusal::NotPermitted.into()) };
+        // What comes again was told under a lease that ended with the connection.
+        let may = asked.again.is_some() || self.clients.leases.holds_names(*parent, asked.slot);
+        if !may || parent.shard() != told.ino.shard() {
+            return Err(Refusal::NotPermitted.into());
+        }
+        if self.clients.sessions.get(asked.session).is_some_and(|session| session.numbers.has(told.ino)) {
+            return Ok(told.ino);
+        }
+        match self.shards.offer_former(told.ino)? {
+            Some(ino) if asked.again.is_some() => Ok(ino),
+            _ => Err(Refusal::NotPermitted.into()),
+        }
+    }
+}
+
+impl Clients {
     /// When an operation takes place. What its caller was told is believed as far as it can be so.
     pub(crate) fn time_of(&self, asked: &Asked<'_>, m: &Moment) -> Time {
         let session = self.sessions.get(asked.session);
@@ -273,23 +298,6 @@ impl Engine {
             true if self.leases.holds_names(ino, slot) => LeaseMode::Exclusive,
             true => mode.min(LeaseMode::Shared),
             false => mode,
-        }
-    }
-
-    /// The number that the caller of an operation was told, if it may be used.
-    pub(crate) fn offer_told(&mut self, asked: &Asked<'_>, told: Foretold) -> Result<Ino, Stop> {
-        let Op::Make { parent, .. } = asked.op else { return Err(Refusal::NotPermitted.into()) };
-        // What comes again was told under a lease that ended with the connection.
-        let may = asked.again.is_some() || self.leases.holds_names(*parent, asked.slot);
-        if !may || parent.shard() != told.ino.shard() {
-            return Err(Refusal::NotPermitted.into());
-        }
-        if self.sessions.get(asked.session).is_some_and(|session| session.numbers.has(told.ino)) {
-            return Ok(told.ino);
-        }
-        match self.offer_former(told.ino)? {
-            Some(ino) if asked.again.is_some() => Ok(ino),
-            _ => Err(Refusal::NotPermitted.into()),
         }
     }
 }

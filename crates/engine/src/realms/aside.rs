@@ -17,6 +17,7 @@ use smallvec::smallvec;
 use super::{Asker, Found};
 use crate::engine::Engine;
 use crate::moment::Moment;
+use crate::parts::Shards;
 use crate::step::Stop;
 use crate::wait_queue::Wait;
 
@@ -31,18 +32,18 @@ impl Engine {
         name: Option<&Name>,
         m: &Moment,
     ) -> Found {
-        let Some(d) = self.ns.decoupling(id) else {
-            let was_there = id <= self.ns.decoupling_last() && id != RealmId::GLOBAL;
+        let Some(d) = self.shards.ns.decoupling(id) else {
+            let was_there = id <= self.shards.ns.decoupling_last() && id != RealmId::GLOBAL;
             return Err(if was_there { Refusal::Stale } else { Refusal::Invalid }.into());
         };
-        self.may_manage(asker, d.uid)?;
+        self.shards.may_manage(asker, d.uid)?;
         let is_so =
             d.owner == NOBODY && d.branch.is_some() && name.is_none_or(|n| d.branch.as_ref() == Some(n));
         if is_so {
             return Ok((RealmAnswer::Ended, self.journalled()));
         }
         let is_fleeting = d.is_fleeting;
-        let branch = self.branch_name(id, name)?;
+        let branch = self.shards.branch_name(id, name)?;
         self.may_change(m)?;
         if let Some(root) = self.tell_blocked(id, m) {
             return Err(Stop::Wait(Wait::Leases(smallvec![root])));
@@ -51,7 +52,7 @@ impl Engine {
             self.drop_decoupling(id);
             return Ok((RealmAnswer::Ended, self.journalled()));
         }
-        let d = self.ns.decoupling(id).expect("it was there");
+        let d = self.shards.ns.decoupling(id).expect("it was there");
         let attached = Attached {
             id,
             nonce: d.nonce,
@@ -64,7 +65,9 @@ impl Engine {
         self.commit_own(Event::Attached(Box::new(attached)));
         Ok((RealmAnswer::Ended, self.journalled()))
     }
+}
 
+impl Shards {
     /// The name that the branch gets: no other branch of the directory has it.
     fn branch_name(&self, id: RealmId, wanted: Option<&Name>) -> Result<Name, Stop> {
         let root = self.ns.decoupling(id).expect("asked for what is there").root();

@@ -17,31 +17,17 @@ use chiton_types::{Cred, Ino, Name, Refusal};
 use chiton_wire::Call;
 
 use crate::engine::Engine;
+use crate::parts::Shards;
 use crate::step::Stop;
 
 impl Engine {
-    /// Directories at which a decoupled subtree ends.
-    pub(crate) fn borders_below(&self, root: Ino) -> Result<Vec<Ino>, Stop> {
-        let mut borders = Vec::new();
-        let mut needs = Vec::new();
-        for policy in self.ns.policies().filter(|policy| policy.ino != root) {
-            match self.ns.is_above(root, policy.ino) {
-                Ok(true) => borders.push(policy.ino),
-                Ok(false) => {}
-                Err(Fault::Missing(more)) => needs.extend(more),
-                Err(fault) => return Err(fault.into()),
-            }
-        }
-        if needs.is_empty() { Ok(borders) } else { Err(Stop::Missing(needs)) }
-    }
-
     /// In a decoupled client: refuses a call that is to be asked elsewhere.
     pub(crate) fn stays_within(&self, call: &Call) -> Result<(), Stop> {
         call.touches(|ino, _| self.is_within(ino))
     }
 
     fn is_within(&self, ino: Ino) -> Result<(), Stop> {
-        if self.borders.contains(&ino) { Err(Refusal::CrossRealm.into()) } else { Ok(()) }
+        if self.taken.borders.contains(&ino) { Err(Refusal::CrossRealm.into()) } else { Ok(()) }
     }
 
     /// In a decoupled client: refuses an operation on a border, or that moves or removes one or what is above it.
@@ -60,20 +46,37 @@ impl Engine {
     }
 
     fn keep_border(&self, parent: Ino, name: &Name, above: bool) -> Result<(), Stop> {
-        let ino = match self.ns.lookup(&Cred::ROOT, parent, name) {
+        let ino = match self.shards.ns.lookup(&Cred::ROOT, parent, name) {
             Ok(Some(ino)) => ino,
             Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
             // The plan says why not.
             Ok(None) | Err(_) => return Ok(()),
         };
-        for border in &self.borders {
+        for border in &self.taken.borders {
             // One that others removed meanwhile is nowhere.
-            match if above { self.ns.is_above(ino, *border) } else { Ok(ino == *border) } {
+            match if above { self.shards.ns.is_above(ino, *border) } else { Ok(ino == *border) } {
                 Ok(true) => return Err(Refusal::Busy.into()),
                 Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
                 Ok(false) | Err(_) => {}
             }
         }
         Ok(())
+    }
+}
+
+impl Shards {
+    /// Directories at which a decoupled subtree ends.
+    pub(crate) fn borders_below(&self, root: Ino) -> Result<Vec<Ino>, Stop> {
+        let mut borders = Vec::new();
+        let mut needs = Vec::new();
+        for policy in self.ns.policies().filter(|policy| policy.ino != root) {
+            match self.ns.is_above(root, policy.ino) {
+                Ok(true) => borders.push(policy.ino),
+                Ok(false) => {}
+                Err(Fault::Missing(more)) => needs.extend(more),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        if needs.is_empty() { Ok(borders) } else { Err(Stop::Missing(needs)) }
     }
 }

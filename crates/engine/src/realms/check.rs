@@ -5,10 +5,10 @@ use chiton_types::{Ino, Name, Refusal};
 use chiton_wire::{Claim, Foreign, NEEDS_MAX, RealmAnswer};
 
 use super::{Asker, Found, NOW};
-use crate::engine::Engine;
+use crate::parts::Shards;
 use crate::step::Stop;
 
-impl Engine {
+impl Shards {
     pub(crate) fn check_foreign(
         &mut self,
         asker: &Asker<'_>,

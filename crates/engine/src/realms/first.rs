@@ -14,6 +14,7 @@ use chiton_types::{Cred, Ino, Refusal, SessionId};
 use super::Asker;
 use crate::engine::Engine;
 use crate::execute::{Asked, sets_policy};
+use crate::parts::Shards;
 use crate::step::Stop;
 
 impl Engine {
@@ -33,18 +34,18 @@ impl Engine {
         }
         // Across a border it is refused as that.
         if let Op::Rename { from: other, .. } | Op::Link { ino: other, .. } = asked.op
-            && self.ns.realm(*other)? != self.ns.realm(place)?
+            && self.shards.ns.realm(*other)? != self.shards.ns.realm(place)?
         {
             return Ok(());
         }
-        self.is_decoupled(place, &Asker { session: asked.session, cred: asked.cred })
+        self.shards.is_decoupled(place, &Asker { session: asked.session, cred: asked.cred })
     }
 
     /// The same of a file that is opened for writing.
     #[inline]
     pub(crate) fn opened_decoupled(&mut self, ino: Ino, session: SessionId, cred: &Cred) -> Result<(), Stop> {
         if self.may_have_to_decouple(session) {
-            self.is_decoupled(ino, &Asker { session, cred })
+            self.shards.is_decoupled(ino, &Asker { session, cred })
         } else {
             Ok(())
         }
@@ -55,7 +56,7 @@ impl Engine {
         if !self.may_have_to_decouple(session) {
             return Ok(false);
         }
-        match self.is_decoupled(dir, &Asker { session, cred }) {
+        match self.shards.is_decoupled(dir, &Asker { session, cred }) {
             Ok(()) => Ok(false),
             Err(Stop::Fail(_)) => Ok(true),
             Err(stop) => Err(stop),
@@ -63,11 +64,13 @@ impl Engine {
     }
 
     fn may_have_to_decouple(&self, session: SessionId) -> bool {
-        self.ns.policy_version() > 0
+        self.shards.ns.policy_version() > 0
             && !self.is_realm()
-            && self.sessions.get(session).is_some_and(|session| session.decouples)
+            && self.clients.sessions.get(session).is_some_and(|session| session.decouples)
     }
+}
 
+impl Shards {
     fn is_decoupled(&mut self, ino: Ino, asker: &Asker<'_>) -> Result<(), Stop> {
         let (root, policy) = match self.policy_of(ino) {
             // It is gone: refused as that.

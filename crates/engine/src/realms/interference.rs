@@ -24,6 +24,7 @@ use chiton_wire::{Blocked, Call, LeaseMode, Query};
 use crate::engine::Engine;
 use crate::execute::sets_policy;
 use crate::moment::Moment;
+use crate::parts::Shards;
 use crate::sessions::Slot;
 use crate::step::Stop;
 
@@ -31,13 +32,85 @@ impl Engine {
     /// Refuses a call that a decoupling forbids. Operations are looked at one by one: [`Engine::may_operate`].
     #[inline]
     pub(crate) fn may_call(&self, call: &Call) -> Result<(), Stop> {
-        match self.ns.has_decouplings() {
-            true => self.check_call(call),
-            false if self.borders.is_empty() => Ok(()),
+        match self.shards.ns.has_decouplings() {
+            true => self.shards.check_call(call),
+            false if self.taken.borders.is_empty() => Ok(()),
             false => self.stays_within(call),
         }
     }
 
+    /// Refuses an operation that a decoupling forbids.
+    #[inline]
+    pub(crate) fn may_operate(&self, op: &Op) -> Result<(), Stop> {
+        match self.shards.ns.has_decouplings() {
+            true => self.shards.check_operation(op),
+            false if self.taken.borders.is_empty() => Ok(()),
+            false => self.keep_borders(op),
+        }
+    }
+
+    /// What keeps others out of where an inode is, or a name in it: told with a lease, which is recalled before that ends.
+    pub(crate) fn blocked_by(
+        &mut self,
+        slot: Slot,
+        ino: Ino,
+        name: Option<&Name>,
+        m: &Moment,
+    ) -> Result<Option<Blocked>, Stop> {
+        if self.shards.leads_on(ino)? {
+            // Not all that is asked of it is refused: it is asked each time.
+            return Ok(None);
+        }
+        let mut root = self.shards.root_of(ino)?.filter(|root| self.shards.keeps_out(*root).is_some());
+        let is_name = root.is_none();
+        if let (None, Some(name)) = (root, name) {
+            root = match self.shards.ns.lookup(&Cred::ROOT, ino, name) {
+                Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+                found => found.ok().flatten(),
+            };
+            if let Some(found) = root
+                && !self.shards.is_hidden(found)?
+            {
+                root = None;
+            }
+        }
+        let Some((root, only_writes)) = root.and_then(|root| Some((root, self.shards.keeps_out(root)?)))
+        else {
+            return Ok(None);
+        };
+        let leased =
+            self.clients.leases.grant(root, slot, LeaseMode::Shared, false, m.mono) > LeaseMode::None;
+        self.clients.leases.limit(m.mono);
+        Ok(Some(Blocked { root, only_writes, is_name, leased }))
+    }
+
+    /// Asks for the leases that [`Engine::blocked_by`] gave: the root, if somebody still has one.
+    pub(crate) fn tell_blocked(&mut self, id: RealmId, m: &Moment) -> Option<Ino> {
+        let kept = self.shards.ns.decoupling(id).filter(|d| d.branch.is_none())?;
+        let (root, keeps) = (kept.root(), kept.interference != Interference::Allow);
+        (keeps && self.clients.leases.conflict(root, Slot::SERVER, LeaseMode::None, m.mono)).then_some(root)
+    }
+
+    /// Refuses planned events that move or remove a decoupled root, or what is above one.
+    #[inline]
+    pub(crate) fn keep_roots(&self) -> Result<(), Stop> {
+        if !self.shards.ns.has_decouplings() {
+            return Ok(());
+        }
+        for event in &self.events {
+            for ino in event.footprint().names().filter_map(|change| change.before) {
+                if self.shards.ns.attr(ino)?.kind == chiton_types::Kind::Dir
+                    && self.shards.ns.is_above_decoupled(ino)?
+                {
+                    return Err(Refusal::Busy.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shards {
     fn check_call(&self, call: &Call) -> Result<(), Stop> {
         if let Call::Query(
             Query::Lookup { parent: dir, .. } | Query::GetAttr { ino: dir } | Query::Access { ino: dir, .. },
@@ -50,16 +123,6 @@ impl Engine {
             };
         }
         call.touches(|ino, changes| self.meets(ino, changes))
-    }
-
-    /// Refuses an operation that a decoupling forbids.
-    #[inline]
-    pub(crate) fn may_operate(&self, op: &Op) -> Result<(), Stop> {
-        match self.ns.has_decouplings() {
-            true => self.check_operation(op),
-            false if self.borders.is_empty() => Ok(()),
-            false => self.keep_borders(op),
-        }
     }
 
     fn check_operation(&self, op: &Op) -> Result<(), Stop> {
@@ -142,39 +205,6 @@ impl Engine {
         self.ns.decouplings_of(root).find(|d| d.branch.is_none())
     }
 
-    /// What keeps others out of where an inode is, or a name in it: told with a lease, which is recalled before that ends.
-    pub(crate) fn blocked_by(
-        &mut self,
-        slot: Slot,
-        ino: Ino,
-        name: Option<&Name>,
-        m: &Moment,
-    ) -> Result<Option<Blocked>, Stop> {
-        if self.leads_on(ino)? {
-            // Not all that is asked of it is refused: it is asked each time.
-            return Ok(None);
-        }
-        let mut root = self.root_of(ino)?.filter(|root| self.keeps_out(*root).is_some());
-        let is_name = root.is_none();
-        if let (None, Some(name)) = (root, name) {
-            root = match self.ns.lookup(&Cred::ROOT, ino, name) {
-                Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
-                found => found.ok().flatten(),
-            };
-            if let Some(found) = root
-                && !self.is_hidden(found)?
-            {
-                root = None;
-            }
-        }
-        let Some((root, only_writes)) = root.and_then(|root| Some((root, self.keeps_out(root)?))) else {
-            return Ok(None);
-        };
-        let leased = self.leases.grant(root, slot, LeaseMode::Shared, false, m.mono) > LeaseMode::None;
-        self.leases.limit(m.mono);
-        Ok(Some(Blocked { root, only_writes, is_name, leased }))
-    }
-
     /// Whether others are kept out of a decoupled root: of changes only, or altogether.
     fn keeps_out(&self, root: Ino) -> Option<bool> {
         match self.holder(root)?.interference {
@@ -182,13 +212,6 @@ impl Engine {
             Interference::Block => Some(false),
             Interference::BlockWrites => Some(true),
         }
-    }
-
-    /// Asks for the leases that [`Engine::blocked_by`] gave: the root, if somebody still has one.
-    pub(crate) fn tell_blocked(&mut self, id: RealmId, m: &Moment) -> Option<Ino> {
-        let kept = self.ns.decoupling(id).filter(|d| d.branch.is_none())?;
-        let (root, keeps) = (kept.root(), kept.interference != Interference::Allow);
-        (keeps && self.leases.conflict(root, Slot::SERVER, LeaseMode::None, m.mono)).then_some(root)
     }
 
     /// True if nothing of an inode may be told: it is a root that is kept from others, and leads nowhere. (What is below one
@@ -200,21 +223,5 @@ impl Engine {
         }
         let is_kept = self.holder(ino).is_some_and(|d| d.interference == Interference::Block);
         Ok(is_kept && !self.leads_on(ino)?)
-    }
-
-    /// Refuses planned events that move or remove a decoupled root, or what is above one.
-    #[inline]
-    pub(crate) fn keep_roots(&self) -> Result<(), Stop> {
-        if !self.ns.has_decouplings() {
-            return Ok(());
-        }
-        for event in &self.events {
-            for ino in event.footprint().names().filter_map(|change| change.before) {
-                if self.ns.attr(ino)?.kind == chiton_types::Kind::Dir && self.ns.is_above_decoupled(ino)? {
-                    return Err(Refusal::Busy.into());
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -28,6 +28,7 @@ use super::Asker;
 use crate::engine::Engine;
 use crate::leases::EVERYTHING;
 use crate::moment::Moment;
+use crate::parts::Shards;
 use crate::sessions::Slot;
 use crate::step::Stop;
 use crate::wait_queue::Wait;
@@ -109,7 +110,7 @@ impl Engine {
         };
         let (claim, window, from, count) = (*claim, *window, *from, *count);
         let asked = Asked { claim, window, from, last: *last, blind: *blind, count, events };
-        let decoupling = self.claimed(asker, claim)?;
+        let decoupling = self.shards.claimed(asker, claim)?;
         let (state, root) = (decoupling.state, decoupling.root());
         if self.merger_of(root).is_some_and(|holder| holder.realm != claim.realm) {
             return Err(Refusal::Busy.into());
@@ -121,15 +122,15 @@ impl Engine {
         let answer = match asked.standing(state, under_way.events.len() as u64) {
             Some(done) => self.may_merge(m).and_then(|()| self.piece(&asked, &mut under_way, state, done, m)),
             None => {
-                self.tell_again(&asked, &mut under_way);
+                self.shards.tell_again(&asked, &mut under_way);
                 Ok(false)
             }
         };
         match answer {
             Ok(stopped) => {
-                let state = self.ns.decoupling(claim.realm).expect("it is claimed").state;
+                let state = self.shards.ns.decoupling(claim.realm).expect("it is claimed").state;
                 let Merging { skipped, lost, conflicts, .. } = *under_way;
-                self.remember_told(&asked, skipped, &lost, &conflicts);
+                self.shards.remember_told(&asked, skipped, &lost, &conflicts);
                 let position = self.journalled();
                 Ok(RealmAnswer::Merged(Merged { state, position, skipped, lost, conflicts, stopped }))
             }
@@ -146,31 +147,10 @@ impl Engine {
         if m.tight {
             return Err(chiton_types::Refusal::NoSpace.into());
         }
-        match self.leases.recall_everything(LeaseMode::None, m.mono) {
+        match self.clients.leases.recall_everything(LeaseMode::None, m.mono) {
             true => Err(Stop::Wait(Wait::Leases(smallvec![EVERYTHING]))),
             false => Ok(()),
         }
-    }
-
-    /// A call that is done already, asked again: what it found is told again.
-    fn tell_again(&self, asked: &Asked<'_>, merging: &mut Merging) {
-        let told = self.realms.told.get(&asked.claim.realm);
-        if let Some(told) = told.filter(|told| told.window == asked.window && told.from == asked.from) {
-            merging.skipped += told.skipped;
-            merging.lost.extend_from_slice(&told.lost);
-            merging.conflicts.extend_from_slice(&told.conflicts);
-        }
-    }
-
-    fn remember_told(&mut self, asked: &Asked<'_>, skipped: u64, lost: &[(u64, String)], found: &[Conflict]) {
-        let (realm, window, from) = (asked.claim.realm, asked.window, asked.from);
-        if lost.is_empty() && found.is_empty() {
-            // What nobody may miss is not replaced by a later call's nothing, unless that is of another piece.
-            self.realms.told.retain(|id, told| *id != realm || (told.window, told.from) == (window, from));
-            return;
-        }
-        let (lost, conflicts) = (lost.to_vec(), found.to_vec());
-        self.realms.told.insert(realm, Answered { window, from, skipped, lost, conflicts });
     }
 
     /// Merges events from the `done`-th of the window on. True if a conflict stops it.
@@ -183,15 +163,15 @@ impl Engine {
         m: &Moment,
     ) -> Result<bool, Stop> {
         let id = asked.claim.realm;
-        let on_conflict = self.ns.decoupling(id).expect("it is claimed").map.on_conflict();
+        let on_conflict = self.shards.ns.decoupling(id).expect("it is claimed").map.on_conflict();
         let fresh = match on_conflict {
-            OnConflict::KeepBoth | OnConflict::Merge => self.fresh_number(asked, m)?,
+            OnConflict::KeepBoth | OnConflict::Merge => self.shards.fresh_number(asked, m)?,
             _ => Ino(0),
         };
         // Positions that no frame stands for go first.
         self.write_skipped();
-        let map = self.ns.borrow_map(id);
-        let is_alone = self.leases.is_nobodys();
+        let map = self.shards.ns.borrow_map(id);
+        let is_alone = self.clients.leases.is_nobodys();
         let mut piece = Piece { id, map, emitted: mem::take(&mut self.events), bytes: 0, fresh, is_alone };
         piece.emitted.clear();
         let base = asked.blind.then(|| piece.map.set_base(Position(u64::MAX)));
@@ -224,7 +204,7 @@ impl Engine {
         };
         let Piece { map, emitted, .. } = piece;
         if emitted.is_empty() && done == begun && !is_whole {
-            self.ns.return_map(id, map);
+            self.shards.ns.return_map(id, map);
             self.events = emitted;
         } else {
             self.close_piece(id, now, map, emitted);
@@ -245,16 +225,16 @@ impl Engine {
         let shard = map.root().shard();
         let header = FrameHeader { event_count, shard, session: SessionId(0), seq: Seq(0) };
         let merged = Event::Merged(Box::new(MergedUpTo { id, state, map }));
-        let mut frame = FrameBuilder::begin(&mut self.frames, &header);
+        let mut frame = FrameBuilder::begin(&mut self.output.frames, &header);
         for event in &emitted {
             event.encode(frame.payload());
         }
         merged.encode(frame.payload());
         frame.seal();
-        self.frame_events += u64::from(event_count);
-        self.position = self.position.next();
+        self.output.frame_events += u64::from(event_count);
+        self.output.position = self.output.position.next();
         let Event::Merged(merged) = merged else { unreachable!("made above") };
-        self.ns.merged(*merged);
+        self.shards.ns.merged(*merged);
         self.events = emitted;
     }
 
@@ -271,7 +251,7 @@ impl Engine {
         }
         for _ in 0..ANSWERS_MAX {
             let step = {
-                let (opens, ns, id) = (&self.opens, &self.ns, piece.id);
+                let (opens, ns, id) = (&self.clients.opens, &self.shards.ns, piece.id);
                 let is_open =
                     |ino: Ino| opens.is_open(ino) || ns.is_wanted_by_others(ino, id).unwrap_or(true);
                 let context = MergeContext { is_open: &is_open, fresh: piece.fresh, now: m.now };
@@ -310,32 +290,32 @@ impl Engine {
     /// Applies an event of the merge; what it lacks is asked for first.
     fn apply_merged(&mut self, event: Event, piece: &mut Piece, m: &Moment) -> Result<(), End> {
         if !matches!(event, Event::Make { .. }) {
-            let needs = self.ns.needs(&event);
+            let needs = self.shards.ns.needs(&event);
             if !needs.is_empty() {
                 return Err(End::Missing(needs));
             }
         }
-        self.position = self.position.next();
-        debug_assert_eq!(self.ns.fit(&event, self.position), Ok(()), "{event:?}");
-        self.ns.apply(&event, self.position);
-        piece.map.note_own(self.position);
+        self.output.position = self.output.position.next();
+        debug_assert_eq!(self.shards.ns.fit(&event, self.output.position), Ok(()), "{event:?}");
+        self.shards.ns.apply(&event, self.output.position);
+        piece.map.note_own(self.output.position);
         piece.bytes += size_about(&event);
         if let Some(ino) = event.footprint().loser() {
             self.name_lost(ino);
         }
         if let Event::Restore { ino, .. } = &event {
-            self.orphans.remove(ino);
+            self.shards.orphans.remove(ino);
         }
         if let Event::Write { ino, body: Body::Extents(extents), .. } = &event {
-            self.blocks_named |= extents.iter().any(|extent| !extent.block.is_hole());
-            self.count_crumbs(*ino, extents);
+            self.output.blocks_named |= extents.iter().any(|extent| !extent.block.is_hole());
+            self.shards.count_crumbs(*ino, extents);
         }
         if !piece.is_alone {
             // Those that could be foreseen gave way before; others are told at least.
             self.touched.clear();
             Namespace::touched(std::slice::from_ref(&event), &mut self.touched);
             for n in 0..self.touched.len() {
-                self.leases.conflict(self.touched[n], Slot::SERVER, LeaseMode::None, m.mono);
+                self.clients.leases.conflict(self.touched[n], Slot::SERVER, LeaseMode::None, m.mono);
             }
         }
         piece.emitted.push(event);
@@ -344,17 +324,17 @@ impl Engine {
 
     /// An inode lost a name: what the server keeps of it if that was the last.
     fn name_lost(&mut self, ino: Ino) {
-        match self.ns.attr(ino) {
+        match self.shards.ns.attr(ino) {
             Ok(attr) if attr.nlink == 0 => {
-                if self.orphans.insert(ino) && !self.opens.is_open(ino) {
-                    self.reclaims.push_back(ino);
+                if self.shards.orphans.insert(ino) && !self.clients.opens.is_open(ino) {
+                    self.shards.reclaims.push_back(ino);
                 }
             }
             Ok(_) => {}
             Err(_) => {
-                self.orphans.remove(&ino);
-                self.leases.forget(ino);
-                self.crumbs.remove(&ino);
+                self.shards.orphans.remove(&ino);
+                self.clients.leases.forget(ino);
+                self.shards.crumbs.remove(&ino);
             }
         }
     }
@@ -369,7 +349,7 @@ impl Engine {
             *ino = map.translate(*ino);
         }
         if let Some(NameChange { dir, name, .. }) = target {
-            match self.ns.lookup(&chiton_types::Cred::ROOT, map.translate(dir), name) {
+            match self.shards.ns.lookup(&chiton_types::Cred::ROOT, map.translate(dir), name) {
                 Ok(found) => touched.extend(found),
                 Err(Fault::Missing(needs)) => {
                     self.touched = touched;
@@ -380,7 +360,9 @@ impl Engine {
         }
         let mut busy: SmallVec<[Ino; 4]> = smallvec![];
         for &ino in &touched {
-            if !busy.contains(&ino) && self.leases.conflict(ino, Slot::SERVER, LeaseMode::None, m.mono) {
+            if !busy.contains(&ino)
+                && self.clients.leases.conflict(ino, Slot::SERVER, LeaseMode::None, m.mono)
+            {
                 busy.push(ino);
             }
         }
@@ -388,23 +370,46 @@ impl Engine {
         if busy.is_empty() { Ok(()) } else { Err(End::Busy(busy)) }
     }
 
+    fn used_fresh(&mut self, piece: &mut Piece, m: &Moment) -> Result<(), End> {
+        let shard: ShardId = piece.fresh.shard();
+        if let Some(counter_end) = self.shards.inodes.take(shard) {
+            self.output.position = self.output.position.next();
+            piece.map.note_own(self.output.position);
+            piece.emitted.push(Event::Reserve { shard, counter_end });
+            self.shards.inodes.reserved(shard, counter_end, self.output.position);
+        }
+        piece.fresh = self.shards.inodes.offer(shard, m.durable).map_err(End::Durable)?;
+        Ok(())
+    }
+}
+
+impl Shards {
+    /// A call that is done already, asked again: what it found is told again.
+    fn tell_again(&self, asked: &Asked<'_>, merging: &mut Merging) {
+        let told = self.realms.told.get(&asked.claim.realm);
+        if let Some(told) = told.filter(|told| told.window == asked.window && told.from == asked.from) {
+            merging.skipped += told.skipped;
+            merging.lost.extend_from_slice(&told.lost);
+            merging.conflicts.extend_from_slice(&told.conflicts);
+        }
+    }
+
+    fn remember_told(&mut self, asked: &Asked<'_>, skipped: u64, lost: &[(u64, String)], found: &[Conflict]) {
+        let (realm, window, from) = (asked.claim.realm, asked.window, asked.from);
+        if lost.is_empty() && found.is_empty() {
+            // What nobody may miss is not replaced by a later call's nothing, unless that is of another piece.
+            self.realms.told.retain(|id, told| *id != realm || (told.window, told.from) == (window, from));
+            return;
+        }
+        let (lost, conflicts) = (lost.to_vec(), found.to_vec());
+        self.realms.told.insert(realm, Answered { window, from, skipped, lost, conflicts });
+    }
+
     /// A number for a copy, without using it up.
     fn fresh_number(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<Ino, Stop> {
         let root = self.ns.decoupling(asked.claim.realm).expect("it is claimed").root();
         let offer = self.inodes.offer(root.shard(), m.durable);
         offer.map_err(|position| Stop::Wait(Wait::Durable(position)))
-    }
-
-    fn used_fresh(&mut self, piece: &mut Piece, m: &Moment) -> Result<(), End> {
-        let shard: ShardId = piece.fresh.shard();
-        if let Some(counter_end) = self.inodes.take(shard) {
-            self.position = self.position.next();
-            piece.map.note_own(self.position);
-            piece.emitted.push(Event::Reserve { shard, counter_end });
-            self.inodes.reserved(shard, counter_end, self.position);
-        }
-        piece.fresh = self.inodes.offer(shard, m.durable).map_err(End::Durable)?;
-        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use chiton_types::{Ino, RealmId, Refusal};
 use chiton_wire::{Claim, FoundRows, NEEDS_MAX, RealmAnswer};
 
 use super::{Asker, Found, NOW};
-use crate::engine::Engine;
+use crate::parts::Shards;
 use crate::step::Stop;
 
 /// About the most bytes of rows in one answer.
@@ -18,7 +18,7 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// Rows looked for in the metadata store at a time.
 const NEEDS_AT_ONCE: usize = 256;
 
-impl Engine {
+impl Shards {
     pub(crate) fn serve_rows(&mut self, asker: &Asker<'_>, claim: Claim, needs: &[Need]) -> Found {
         let root = self.claimed(asker, claim)?.root();
         let id = claim.realm;

@@ -36,8 +36,8 @@ impl World {
 
     /// Gives back all that the session is asked for.
     fn gives_back(&mut self, session: chiton_types::SessionId) -> usize {
-        let slot = self.engine.sessions.get(session).expect("there").slot;
-        let recalls = self.engine.leases.recalls_out(slot);
+        let slot = self.engine.clients.sessions.get(session).expect("there").slot;
+        let recalls = self.engine.clients.leases.recalls_out(slot);
         for recall in &recalls {
             self.engine.recall_done(session, recall.id, &self.m);
         }
@@ -105,7 +105,7 @@ fn a_session_that_does_not_declare_in_time_is_over() {
     w.back(B, 0);
     w.declares(B, &[ino], &[]);
     w.m.mono += Duration::from_secs(11);
-    w.engine.heard(B, &w.m);
+    w.engine.clients.heard(B, &w.m);
     w.engine.tick(&w.m);
     w.take();
     assert_eq!(w.engine.resume_session(A, 7, 0, &w.m), Err(RefuseReason::NotReady), "its end is not durable");
@@ -133,7 +133,10 @@ fn answered_resends_pass_a_declared_lease_and_unanswered_ones_wait_for_it() {
     w.take();
     assert!(is_ok(w.answered(answered)), "{:?}", w.answered(answered));
     assert_eq!(w.answered(unanswered), None);
-    assert!(w.engine.recovery.is_none() && w.engine.resends.is_empty(), "the window does not wait for it");
+    assert!(
+        w.engine.recovery.is_none() && w.engine.queue.resends.is_empty(),
+        "the window does not wait for it"
+    );
     assert_eq!(w.gives_back(A), 1);
     assert!(is_ok(w.answered(unanswered)));
 }
@@ -148,7 +151,7 @@ fn a_directory_with_unanswered_promises_stays_its_declarers_after_they_are_sent_
     let name = Name::new(b"promised").expect("a name");
     let make = Make::File { content: Vec::new() };
     let op = Op::Make { parent: Ino::ROOT, name: name.clone(), make, mode: Mode(0o644) };
-    let mark = w.engine.marks_at_start[0];
+    let mark = w.engine.shards.marks_at_start[0];
     let told = Foretold { ino: Ino::new(Ino::ROOT.shard(), mark - 1), time: Time(1_000), open: false };
     let ahead = Call::Ahead { ops: vec![op.clone()], told: vec![told] };
     w.declares(A, &[], &[Ino::ROOT]);

@@ -181,7 +181,7 @@ impl World {
     /// Only the others are heard from; A's time is over.
     pub(crate) fn silence(&mut self) {
         self.m.mono += Duration::from_millis(u64::from(SESSION_MS) + 1);
-        self.engine.heard(B, &self.m);
+        self.engine.clients.heard(B, &self.m);
         // The first ends it; nothing of it may be given away by the next.
         for _ in 0..2 {
             self.engine.tick(&self.m);
@@ -223,7 +223,7 @@ fn a_silent_holders_lease_and_lock_are_given_away_only_when_its_end_is_durable()
     assert_eq!(w.engine.resume_session(A, 7, 0, &w.m), Err(RefuseReason::NotReady));
     // The clock alone gives nothing away, nor does a commit that ends just before.
     w.m.mono += Duration::from_secs(3600);
-    w.engine.heard(B, &w.m);
+    w.engine.clients.heard(B, &w.m);
     w.engine.tick(&w.m);
     w.durable_up_to(before);
     assert_eq!((w.answered(lease), w.answered(lock)), (None, None));
@@ -274,8 +274,8 @@ fn an_orphan_that_a_silent_session_has_open_is_freed_only_when_its_end_is_durabl
     let op = Op::Unlink { parent: Ino::ROOT, name: Name::new(FILE).expect("a name") };
     let ticket = w.ask(B, None, Call::Op { op, open: false });
     let ticket = ticket.expect_err("A holds the lease on the new file");
-    let slot = w.engine.sessions.get(A).expect("A").slot;
-    for recall in w.engine.leases.recalls_out(slot) {
+    let slot = w.engine.clients.sessions.get(A).expect("A").slot;
+    for recall in w.engine.clients.leases.recalls_out(slot) {
         w.engine.recall_done(A, recall.id, &w.m);
     }
     w.take();
@@ -285,10 +285,10 @@ fn an_orphan_that_a_silent_session_has_open_is_freed_only_when_its_end_is_durabl
     for _ in 0..3 {
         assert_eq!(w.engine.run_background(&w.m), Progress::Idle);
     }
-    assert_eq!(w.engine.orphans.len(), 1);
+    assert_eq!(w.engine.shards.orphans.len(), 1);
     w.all_durable();
     while w.engine.run_background(&w.m) != Progress::Idle {}
-    assert_eq!(w.engine.orphans.len(), 0);
+    assert_eq!(w.engine.shards.orphans.len(), 0);
     let gone = w.ask(B, None, Call::Query(Query::GetAttr { ino })).expect("answered");
     assert_eq!(gone.result, Err(Failure::Refused(Refusal::Stale)));
 }

@@ -1,0 +1,94 @@
+//! The engine's state, parted by whom it belongs to. What needs one part only is a method of that part, and can touch
+//! nothing else.
+//!
+//! ```text
+//!   Clients    sessions and what they hold: opens, leases, locks
+//!   Shards     the namespace, and what the server knows of its inodes, policies and decouplings
+//!   Output     the frames that go to the journal, and the position that they have reached
+//!   Queue      requests on their way, and commands for the runtime
+//!   Taken      of a decoupled client only: its inode numbers, its borders, creates that are not applied
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use chiton_namespace::Namespace;
+use chiton_types::{Ino, Position, SessionId};
+
+use crate::granted::Granted;
+use crate::growth::Growths;
+use crate::inodes::Inodes;
+use crate::lazy_apply::LazyApply;
+use crate::leases::Leases;
+use crate::lingering::Lingering;
+use crate::locks::Locks;
+use crate::opens::Opens;
+use crate::sessions::Sessions;
+use crate::step::Command;
+use crate::wait_queue::{Task, Ticket, Wait, WaitQueue};
+use crate::{policies, realms, session_expiry, volatile};
+
+/// What belongs to sessions.
+pub(crate) struct Clients {
+    pub(crate) sessions: Sessions,
+    /// In the order of their ends.
+    pub(crate) ending: VecDeque<session_expiry::Ending>,
+    pub(crate) opens: Opens,
+    pub(crate) leases: Leases,
+    pub(crate) growths: Growths,
+    pub(crate) locks: Locks,
+    /// Waiters whose locks were granted.
+    pub(crate) lock_grants: Vec<Ticket>,
+}
+
+/// What belongs to shards.
+pub(crate) struct Shards {
+    pub(crate) ns: Namespace,
+    pub(crate) inodes: Inodes,
+    pub(crate) marks_at_start: Vec<u64>,
+    pub(crate) orphans: BTreeSet<Ino>,
+    pub(crate) reclaims: VecDeque<Ino>,
+    pub(crate) lingering: Lingering,
+    /// Files with many small extents.
+    pub(crate) crumbled: VecDeque<Ino>,
+    pub(crate) crumbs: hashbrown::HashMap<Ino, u32>,
+    pub(crate) policies: policies::Policies,
+    pub(crate) volatile: volatile::Volatile,
+    pub(crate) realms: realms::Realms,
+}
+
+/// What goes to the journal.
+#[derive(Default)]
+pub(crate) struct Output {
+    /// Position of the last event applied.
+    pub(crate) position: Position,
+    pub(crate) frames: Vec<u8>,
+    pub(crate) frame_events: u64,
+    pub(crate) blocks_named: bool,
+}
+
+/// Requests on their way.
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) waiting: WaitQueue,
+    pub(crate) ready: VecDeque<Task>,
+    /// Operations sent again in the recovery window: they go before all else.
+    pub(crate) resends: VecDeque<Task>,
+    /// One of them is being carried out.
+    pub(crate) resending: bool,
+    /// Sessions of which one that was answered ahead waits for a lease: those that follow it wait behind it.
+    pub(crate) held_up: BTreeMap<SessionId, Wait>,
+    /// A task has done its part for now.
+    pub(crate) turn_over: bool,
+    pub(crate) commands: Vec<Command>,
+}
+
+/// What only the engine of a decoupled client has.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// Then no number comes from the shards' counters.
+    pub(crate) granted: Option<Granted>,
+    /// Where its subtree ends.
+    pub(crate) borders: hashbrown::HashSet<Ino>,
+    /// Creates that are in the journal and not in memory.
+    pub(crate) lazy: LazyApply,
+}
