@@ -154,7 +154,7 @@ fn a_command_that_cannot_run_has_a_shells_exit_code() {
         refused(&[words, &[text(&plain)]].concat(), 126, "cannot run");
         runs.nothing_is_left();
     }
-    refused(&["run", "--branch", "a/b", "--path", tree, "--", "true"], 1, "is no name");
+    refused(&["run", "--branch", "a/b", "--path", tree, "--", "true"], 1, "is not a valid branch name");
     refused(&["run", "--branch", "try", "--path", "/", "--", "true"], 4, "not in a mount of Chiton");
 }
 

@@ -457,7 +457,7 @@ fn force_ends_the_decoupling_of_a_vanished_client() {
     two.near.process.kill();
     refused(&["recouple", text(&far)], 3, "--id 1 --force");
     let ended = done(&["recouple", "--force", "--yes", text(&far)]);
-    assert!(ended.contains("waits as branch ended-1"), "{ended}");
+    assert!(ended.contains("wait as branch ended-1"), "{ended}");
     assert_eq!(fs::read_dir(&far).expect("it is back").count(), 0);
     // The old client's journal is refused from now on.
     let socket = format!("unix:{}", two.scratch.data().join("socket").display());

@@ -117,7 +117,7 @@ fn the_status_names_mounts_and_their_decouplings() {
         "\nclients     2 connected\n",
         &format!("            mount {near}, process "),
         &format!("            mount {far}, process "),
-        "\ndecoupled   1 (chiton decoupled",
+        "\ndecoupled   1 (details: chiton decoupled",
         "            /job for ",
         "\nto do       nothing",
     ] {
