@@ -167,7 +167,7 @@ fn a_branch_without_conflicts_becomes_the_tree() {
     assert_same(&expected, &look(&again.dir));
     // Commands within the mount mean the branch.
     assert!(done(&["diff", text(&again.path("dir"))]).contains("made by one"));
-    refused(&["branch", "create", text(&again.path("dir")), "sub"], 1, "no branches of its own");
+    refused(&["branch", "create", text(&again.path("dir")), "sub"], 1, "which has no branches itself");
     refused(&["decouple", text(&again.path("dir")), "--policy", "batchfs"], 1, "mount of a branch");
     again.unmount();
     let report = b.json(&["merge", text(&b.tree), "one"]);

@@ -76,7 +76,7 @@ fn the_same_journal_merged_offline_and_by_a_server_gives_the_same_tree() {
     .expect("JSON");
     assert_eq!((&merged[0]["ended"], &merged[0]["lost_count"]), (&true.into(), &0.into()), "{merged}");
     assert!(
-        done(&["recover", "--data", &data, "--offline", "--state-dir", &state]).contains("nothing waits")
+        done(&["recover", "--data", &data, "--offline", "--state-dir", &state]).contains("no journal waits")
     );
     {
         let server = serve(&twin, &[]);
