@@ -136,9 +136,14 @@ impl Kernel {
         let at = grown.size - 1;
         let (page, page_bytes) = (at / PAGE_BYTES * PAGE_BYTES, PAGE_BYTES as i64);
         let _one = self.growing.lock();
+        let drop_page = || {
+            self.notify("a page", |notifier| notifier.inval_inode(self.number(ino), page as i64, page_bytes));
+        };
+        // The kernel moves the end before it takes the byte: a cached page would show zeros behind its former end.
+        drop_page();
         self.notify("the size of a file", |notifier| notifier.store(self.number(ino), at, &[grown.last]));
         // The byte is from one moment, and the page around it may be older: the next reader must request it.
-        self.notify("a page", |notifier| notifier.inval_inode(self.number(ino), page as i64, page_bytes));
+        drop_page();
     }
 
     /// Whether this kernel can forget all names at once.
