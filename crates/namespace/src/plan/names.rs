@@ -15,13 +15,7 @@ pub(super) fn link<S: PlanState>(
     ctx: &Context<'_>,
     out: &mut Vec<Event>,
 ) -> Result<Planned, Fault> {
-    let dir = state::dir(state, parent)?;
-    permission::may_search(state, ctx.cred, &dir)?;
-    let inode = state.inode(ino)?;
-    if state.entry(&dir, name)?.is_some() {
-        return Err(Refusal::Exists.into());
-    }
-    permission::may_change_names(state, ctx.cred, &dir)?;
+    let (dir, inode) = named(state, ino, parent, name, ctx)?;
     permission::may_link(state, ctx.cred, &inode)?;
     if inode.nlink == 0 || dir.nlink == 0 {
         return Err(Refusal::NotFound.into());
@@ -30,6 +24,24 @@ pub(super) fn link<S: PlanState>(
     state.same_realm(inode.parent, parent)?;
     out.push(Event::Link { parent, name: name.clone(), ino, time: ctx.now });
     Ok(Planned { subject: Some(ino), gone: None, other: None })
+}
+
+/// A directory that may get this name, which is free, and the inode that it is for.
+pub(super) fn named<S: PlanState>(
+    state: &S,
+    ino: Ino,
+    parent: Ino,
+    name: &Name,
+    ctx: &Context<'_>,
+) -> Result<(InodeFacts, InodeFacts), Fault> {
+    let dir = state::dir(state, parent)?;
+    permission::may_search(state, ctx.cred, &dir)?;
+    let inode = state.inode(ino)?;
+    if state.entry(&dir, name)?.is_some() {
+        return Err(Refusal::Exists.into());
+    }
+    permission::may_change_names(state, ctx.cred, &dir)?;
+    Ok((dir, inode))
 }
 
 pub(super) fn unlink<S: PlanState>(

@@ -13,7 +13,7 @@
 use chiton_model::{Event, Make};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal};
 
-use super::{Context, PlanState, Planned, make::make, state};
+use super::{Context, PlanState, Planned, make::make, names, state};
 use crate::fault::Fault;
 use crate::permission;
 
@@ -52,13 +52,7 @@ pub(super) fn link_unnamed<S: PlanState>(
     ctx: &Context<'_>,
     out: &mut Vec<Event>,
 ) -> Result<Planned, Fault> {
-    let dir = state::dir(state, parent)?;
-    permission::may_search(state, ctx.cred, &dir)?;
-    let inode = state.inode(ino)?;
-    if state.entry(&dir, name)?.is_some() {
-        return Err(Refusal::Exists.into());
-    }
-    permission::may_change_names(state, ctx.cred, &dir)?;
+    let (dir, inode) = names::named(state, ino, parent, name, ctx)?;
     if inode.kind != Kind::File || inode.nlink > 0 {
         return Err(Refusal::Invalid.into());
     }
