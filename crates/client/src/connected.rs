@@ -1,7 +1,7 @@
 //! A service at the other end of a socket.
 //!
 //! ```text
-//!   callers ── RemoteCall ──▶ Wire ─────────▶ server        the calling thread writes and reads by itself
+//!   callers ── RemoteCall ──▶ Wire ─────────▶ server        the calling thread writes and reads
 //!                 │lost
 //!                 ▼
 //!   link thread: dial ─ resume ─ reopen ─ resends ─▶ up      ping, deferred closes

@@ -232,7 +232,7 @@ impl Core {
     }
 }
 
-/// Makes the kernel forget the names of a directory that it was told.
+/// Makes the kernel forget the names of a directory that replies gave to it.
 pub(crate) fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::kernel_dentries::Dentries) {
     for name in &taken.names {
         invalidator.inval_entry(dir, name);

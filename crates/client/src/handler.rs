@@ -22,7 +22,7 @@ pub(crate) trait Handler: Send + Sync {
     /// All leases are void. With `landed` the session is over, and what was buffered under them is lost, but for pushes of these
     /// files that were under way: they were carried out. Must not call the service, which waits for this to return.
     fn void(&self, landed: Option<&BTreeSet<Ino>>);
-    /// The thread that told it is through with it. If its owner has let go of it meanwhile, this is its end.
+    /// The thread that called it is done with it. If its owner has dropped it meanwhile, this call ends it.
     fn leave(self: Arc<Self>) {}
 }
 

@@ -192,7 +192,7 @@ impl Client {
     /// [`Refusal::NotPermitted`] for all but the owner, and to change them without CAP_LINUX_IMMUTABLE;
     /// [`Refusal::Unsupported`] of other flags, and of what is neither a file nor a directory.
     pub fn set_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u8) -> Result<(), Refusal> {
-        // What was written before is in the file.
+        // Earlier writes are in the file.
         self.files.push_inode(ino)?;
         self.operate(caller, Op::SetFlags { ino, flags }, false).map(drop)
     }

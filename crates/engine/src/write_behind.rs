@@ -49,7 +49,7 @@ pub(crate) struct ToldClock {
 
 #[derive(Debug)]
 struct Told {
-    /// The earliest time that it was told.
+    /// The earliest time that a client was given.
     first: Time,
     /// The furthest ahead that the clock was of the time since the server began, and when it was last.
     ahead_ns: i64,

@@ -1,7 +1,7 @@
 //! How many callers share one socket without a thread in between.
 //!
 //! One waiter at a time is the *leader*: it reads the socket, hands replies to whom they belong, and when its own
-//! is there lets the next waiter lead. A caller that is alone writes and reads by itself: two system calls and
+//! is there lets the next waiter lead. A lone caller writes and reads on its own thread: two system calls and
 //! no change of threads.
 //!
 //! ```text

@@ -122,7 +122,7 @@ fn a_dead_mount_point_is_refused_before_journals_are_resumed() {
     assert_eq!(fs::read(far.join("file")).expect("merged"), b"kept");
 }
 
-/// For a user without the right: who has it, and what to do.
+/// A user without the right reads which users have it, and the command to run next.
 #[test]
 fn a_refusal_names_the_users_with_the_right() {
     let Some(two) = Two::new() else { return };

@@ -41,7 +41,7 @@ impl Silent {
         format!("unix:{}", self.scratch.data().join("socket").display())
     }
 
-    /// Each kind of command ends by itself, and reports that the server does not answer.
+    /// Each kind of command ends without a signal, and reports that the server does not answer.
     fn refuse_all(&self) {
         let (at, job) = (text(&self.mount.dir), text(&self.mount.path("job")).to_owned());
         let (inside, tree) = (format!("{job}/file"), text(&self.mount.path("tree")).to_owned());
@@ -106,7 +106,7 @@ impl Silent {
     }
 }
 
-/// The exit code and output of a command that must end by itself.
+/// The exit code and output of a command that must end without a signal.
 fn ended(command: &mut Command) -> (Option<i32>, String) {
     end(begin(command))
 }

@@ -26,7 +26,7 @@ struct Owed {
 }
 
 impl Losses {
-    /// What waited in a file is given up. `unreported`: nobody who had it open is told.
+    /// Drops the buffered content of a file. `unreported`: no descriptor that was open reports it.
     pub(super) fn note(&self, ino: Ino, why: Refusal, unreported: bool) {
         let mut owed = self.0.lock();
         owed.by_file.insert(ino, why);

@@ -262,7 +262,7 @@ impl Files {
         parts
     }
 
-    /// Whether the store reads a block ahead by itself; asks once.
+    /// Whether the store itself reads blocks ahead; asks it once.
     fn tells_store(&self, open: &OpenFile, block: BlockId) -> bool {
         let mut ahead = open.ahead.lock();
         let reads = ahead.asked == block || self.io.will_need(block);

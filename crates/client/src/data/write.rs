@@ -142,7 +142,7 @@ impl Files {
     /// may ask this client for the content first.
     pub(super) fn report_growth(&self, ino: Ino, cred: &Cred, growth: Option<Grown>) {
         if let Some(Grown { size, last }) = growth {
-            // What was written is safe here. If the session is over there is none to report it to.
+            // The content is safe in this buffer. If the session is over, there is no server to report it to.
             let _ = self.call(cred, Call::Grown { ino, size, last });
         }
     }
