@@ -3,6 +3,7 @@
 //! Invariants:
 //! - A crate links only crates that stand above it in the table of ARCHITECTURE.md.
 //! - A client of a server elsewhere links no server, no store and no asynchronous runtime.
+//! - The engine knows messages, and no socket that could carry them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,15 @@ fn a_client_links_no_server() {
     assert!(linked.contains("chiton-wire"), "{linked:?}");
     let of_servers: Vec<_> = OF_SERVERS.into_iter().filter(|name| linked.contains(*name)).collect();
     assert!(of_servers.is_empty(), "chiton-client links {of_servers:?}; what needs them belongs above it");
+}
+
+#[test]
+fn the_engine_links_no_socket() {
+    let linked = linked("chiton-engine", &[]);
+    assert!(linked.contains("chiton-wire"), "{linked:?}");
+    for name in ["chiton-transport", "chiton-runtime", "rustix"] {
+        assert!(!linked.contains(name), "chiton-engine links {name}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use chiton_metastore::{FjallMetastore, FjallOptions, Metastore};
 use chiton_objects::{LocalObjects, MemoryObjects, Objects};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, OpenMeta, Role, Server, ServerOptions, Stores};
-use chiton_wire::Address;
+use chiton_transport::Address;
 use clap::Args;
 
 use crate::Result;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use chiton_client::{Client, ClientOptions};
 use chiton_decoupled::{Realm, Realms, RealmsOptions};
 use chiton_model::XattrHow;
+use chiton_transport::Address;
 use chiton_types::{Ino, Refusal};
-use chiton_wire::Address;
 use tempfile::TempDir;
 
 use crate::{Result, Setting};

@@ -157,7 +157,7 @@ pub(crate) struct Serve {
     pub(crate) data: DataAddress,
     /// Further addresses: tcp:HOST:PORT or unix:PATH; may be repeated.
     #[arg(long)]
-    pub(crate) listen: Vec<chiton_wire::Address>,
+    pub(crate) listen: Vec<chiton_transport::Address>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -187,7 +187,7 @@ pub(crate) struct Mount {
     pub(crate) format: bool,
     /// The address of a server: tcp:HOST:PORT, unix:PATH or a path.
     #[arg(long, group = "source", value_name = "ADDRESS")]
-    pub(crate) server: Option<chiton_wire::Address>,
+    pub(crate) server: Option<chiton_transport::Address>,
     /// Where to mount: a directory.
     pub(crate) mountpoint: PathBuf,
     /// Stay in the foreground, with messages on the terminal.

@@ -2,8 +2,8 @@
 //! server is gone waits until the server is back (S5).
 //!
 //! ```text
-//!   path ─ table of mounts, links outside of ours ─▶ mount ─ its source ─▶ address ─ knock ─▶ the command begins
-//!                                                                            └ closed to this user ─▶ the mount knocks
+//!   path ─ table of mounts, links outside of ours ─▶ mount ─ its source ─▶ address ─ probe ─▶ the command begins
+//!                                                                            └ closed to this user ─▶ the mount probes
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use chiton_fuse::{ControlReply, ControlRequest, ask_control};
-use chiton_wire::{Address, OpenError};
+use chiton_transport::{Address, OpenError};
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Outcome};
@@ -59,7 +59,7 @@ impl Mount {
     fn probe(&self) -> Outcome {
         let at = self.dir.display();
         let address = target::from_source(&self.source, &at.to_string())?;
-        let error = match chiton_wire::knock(&address, PROBE_LIMIT) {
+        let error = match chiton_transport::probe(&address, PROBE_LIMIT) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -142,7 +142,7 @@ fn ask(dir: &Path, server_is_gone: bool) -> MountAnswer {
         Control::Gone => return MountAnswer::Gone,
         Control::Silent => return MountAnswer::Nothing,
     };
-    match ask_control(&socket, &ControlRequest::Knock, &mut |_| {}) {
+    match ask_control(&socket, &ControlRequest::Probe, &mut |_| {}) {
         Ok(ControlReply::Done { .. }) if !server_is_gone => MountAnswer::Answers,
         _ => MountAnswer::Nothing,
     }
@@ -158,7 +158,7 @@ pub(crate) fn answering(path: &Path) -> Outcome {
 
 /// Fails if no server answers at the address, which stands for the target `said` of the user.
 pub(crate) fn probe(address: &Address, said: &str) -> Outcome {
-    match chiton_wire::knock(address, PROBE_LIMIT) {
+    match chiton_transport::probe(address, PROBE_LIMIT) {
         Ok(()) => Ok(()),
         Err(OpenError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::failed(format!(

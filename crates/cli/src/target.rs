@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chiton_client::{Client, ClientOptions};
 use chiton_server::DataAddress;
-use chiton_wire::Address;
+use chiton_transport::Address;
 
 use crate::failure::{Failure, Outcome};
 use crate::reach::{self, Mount, answering, mount_around};

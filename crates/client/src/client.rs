@@ -9,8 +9,9 @@ use std::time::Duration;
 use chiton_model::{Op, XattrHow};
 use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_objects::{LocalObjects, Objects};
+use chiton_transport::Address;
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};
-use chiton_wire::{Address, Answer, Call, LeaseMode, Query, StatFs, Welcome};
+use chiton_wire::{Answer, Call, LeaseMode, Query, StatFs, Welcome};
 
 use crate::cache::Since;
 use crate::cache_invalidation::Invalidating;
@@ -509,8 +510,8 @@ impl Client {
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn knock(&self) -> Result<(), String> {
-        self.service.knock()
+    pub fn probe(&self) -> Result<(), String> {
+        self.service.probe()
     }
 
     /// What would be lost if client and server died now: bytes written and not handed over, and operations that are not

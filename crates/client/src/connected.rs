@@ -473,7 +473,7 @@ impl Connection for Connected {
         self.shared.state.lock().up.is_none()
     }
 
-    fn knock(&self) -> Result<(), String> {
+    fn probe(&self) -> Result<(), String> {
         // A recall channel of no session is refused at once, whatever else the server does.
         self.shared.dialer.dial_recall(&hello(&self.shared.options, Channel::Recall, None)).map(drop)
     }

@@ -55,8 +55,8 @@ impl<D: Decorator> Connection for D {
         self.inner().is_away()
     }
 
-    fn knock(&self) -> Result<(), String> {
-        self.inner().knock()
+    fn probe(&self) -> Result<(), String> {
+        self.inner().probe()
     }
 
     fn unsettled(&self) -> usize {

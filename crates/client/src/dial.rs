@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use chiton_wire::{
-    Address, CONNECT_TIMEOUT, Connection, ConnectionLost, Hello, OpenError, Pending, Recall, RecallChannel,
-    RecallDone, Reply, Request, Welcome,
+use chiton_transport::{
+    Address, CONNECT_TIMEOUT, Connection, ConnectionLost, OpenError, Pending, RecallChannel,
 };
+use chiton_wire::{Hello, Recall, RecallDone, Reply, Request, Welcome};
 
 use crate::wire::{Dialer, RecallWire, Wire};
 

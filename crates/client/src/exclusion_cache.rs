@@ -93,7 +93,7 @@ impl Touched {
         };
         let Ok(()) = match call {
             Call::Op { op, .. } => op.footprint().visit(visit),
-            call => call.touches(visit),
+            call => call.visit_footprint(visit),
         };
         if let Call::Query(Query::Lookup { name, .. }) = call {
             touched.name = Some(name.clone());

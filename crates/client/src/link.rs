@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use chiton_model::Outcome;
 use chiton_runtime::thread::{self, JoinHandle};
+use chiton_transport::Pending;
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, Time};
-use chiton_wire::{
-    Answer, Call, Channel, Failure, Hello, LeaseMode, Pending, RefuseReason, Request, Welcome,
-};
+use chiton_wire::{Answer, Call, Channel, Failure, Hello, LeaseMode, RefuseReason, Request, Welcome};
 
 use crate::connected::{Link, hello};
 use crate::session::{CarriedOut, Resend, Session, assemble};

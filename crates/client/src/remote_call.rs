@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use chiton_transport::{ConnectionLost, Pending};
 use chiton_types::{Cred, Refusal, SessionId};
-use chiton_wire::{Answer, Call, ConnectionLost, Failure, Pending, Reply, Request};
+use chiton_wire::{Answer, Call, Failure, Reply, Request};
 
 use crate::CancelToken;
 use crate::connected::{Issued, Link, State};

@@ -188,7 +188,7 @@ pub trait Connection: Send + Sync {
     ///
     /// # Errors
     /// Why not, in words.
-    fn knock(&self) -> Result<(), String> {
+    fn probe(&self) -> Result<(), String> {
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use chiton_wire::{ConnectionLost, Hello, Pending, Recall, RecallDone, Reply, Request, Welcome};
+use chiton_transport::{ConnectionLost, Pending};
+use chiton_wire::{Hello, Recall, RecallDone, Reply, Request, Welcome};
 
 /// The main connection.
 pub trait Wire: Send + Sync {

@@ -58,7 +58,7 @@ mod tests {
 
     use chiton_runtime::{RealWorld, SharedWorld};
     use chiton_server::{FormatOptions, Server, ServerOptions};
-    use chiton_wire::Address;
+    use chiton_transport::Address;
 
     use crate::{
         chiton_close, chiton_connect, chiton_decouple, chiton_errno, chiton_mkdir, chiton_read, chiton_write,

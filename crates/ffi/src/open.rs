@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
+use chiton_transport::Address;
 use chiton_types::Refusal;
-use chiton_wire::Address;
 
 use crate::border::{DONE, FAILED, carry_out, text, text_or_null};
 use crate::decoupling::Decouplings;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use chiton_client::ClientOptions;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_wire::Address;
+use chiton_transport::Address;
 
 /// What the examples print, each in its language's words.
 const SAID: &str = "before the merge: Device or resource busy\nafter the merge: 100 files\n";

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use chiton_runtime::sync::Mutex;
+use chiton_transport::{ConnectionLost, Sender};
 use chiton_types::Position;
-use chiton_wire::{ConnectionLost, Reply, Sender, Welcome};
+use chiton_wire::{Reply, Welcome};
 
 use crate::wake_up::WakeUp;
 

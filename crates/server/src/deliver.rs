@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_transport::{ConnId, Sender};
 use chiton_types::SessionId;
-use chiton_wire::{Channel, ConnId, Recall, Reply, Sender};
+use chiton_wire::{Channel, Recall, Reply};
 
 /// Where a thread waits for its answer.
 #[derive(Default)]

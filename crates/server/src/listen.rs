@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use chiton_transport::{Closed, ConnId, Sender, Service};
 use chiton_types::SessionId;
-use chiton_wire::{
-    Channel, Closed, ConnId, Hello, RecallDone, RefuseReason, Request, Sender, Service, Welcome,
-};
+use chiton_wire::{Channel, Hello, RecallDone, RefuseReason, Request, Welcome};
 
 use crate::commits::OnDurable;
 use crate::often::Often;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use chiton_engine::Settings;
 use chiton_metastore::FjallOptions;
+use chiton_transport::ServeOptions;
 use chiton_types::Ino;
-use chiton_wire::ServeOptions;
 
 use crate::startup::EPOCH;
 

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use chiton_namespace::Need;
+use chiton_transport::Sender;
 use chiton_types::{Cred, Position, Refusal, SessionId};
-use chiton_wire::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Sender, Welcome};
+use chiton_wire::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Welcome};
 
 use crate::commits::OnDurable;
 use crate::deliver::Parking;

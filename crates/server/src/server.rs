@@ -8,8 +8,9 @@ use chiton_runtime::pool::Pool;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_runtime::{SharedWorld, World};
+use chiton_transport::{Address, Listener, Serving};
 use chiton_types::Position;
-use chiton_wire::{Address, Listener, Recall, Serving};
+use chiton_wire::Recall;
 
 use crate::address::DataAddress;
 use crate::away::END_PATIENCE;
@@ -186,13 +187,13 @@ impl Server {
         let listeners = addresses.iter().map(Listener::bind).collect::<std::io::Result<Vec<_>>>()?;
         let bound = listeners.iter().map(|listener| listener.address().clone()).collect();
         let service = Arc::new(PlateService(self.plate.clone()));
-        let serving = chiton_wire::serve(listeners, service, self.plate.options.serve)?;
+        let serving = chiton_transport::serve(listeners, service, self.plate.options.serve)?;
         self.serving.lock().push(serving);
         Ok(bound)
     }
 
     /// What answers the messages of clients, for a network of another kind (simulation).
-    pub fn door(&self) -> Arc<dyn chiton_wire::Service> {
+    pub fn door(&self) -> Arc<dyn chiton_transport::Service> {
         Arc::new(PlateService(self.plate.clone()))
     }
 

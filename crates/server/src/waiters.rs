@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use chiton_engine::{Command, Engine, Ticket};
 use chiton_runtime::sync::Mutex;
-use chiton_wire::{Reply, Sender};
+use chiton_transport::Sender;
+use chiton_wire::Reply;
 use hashbrown::HashMap;
 
 use crate::commits::Commits;

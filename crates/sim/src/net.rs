@@ -23,10 +23,9 @@ use chiton_client::Dialer;
 use chiton_model::Op;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread;
+use chiton_transport::{ConnId, ConnectionLost, Promise, Sender, Service};
 use chiton_types::{Ino, SessionId, Take};
-use chiton_wire::{
-    Call, Channel, ConnId, ConnectionLost, Hello, Promise, Query, Recall, Request, Sender, Service, Welcome,
-};
+use chiton_wire::{Call, Channel, Hello, Query, Recall, Request, Welcome};
 use ends::{Exit, SimDialer};
 use host::{Greeting, Inbox, LOOPS, Work};
 

@@ -7,7 +7,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_fuse::{Mount, MountOptions};
 use chiton_runtime::{RealWorld, SharedWorld, World};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_wire::Address;
+use chiton_transport::Address;
 
 use super::Plan;
 use crate::failure::{Failure, Outcome};

@@ -16,7 +16,7 @@ mod tree;
 use std::path::PathBuf;
 
 use chiton_policy::OnConflict;
-use chiton_wire::Address;
+use chiton_transport::Address;
 use clap::{Args, Subcommand};
 
 pub(crate) use self::run::run_in_branch;

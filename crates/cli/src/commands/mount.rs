@@ -11,7 +11,7 @@ use chiton_decoupled::{Realms, RealmsOptions};
 use chiton_fuse::{MountError, MountOptions, Unmounter};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{DataAddress, FormatError, Server};
-use chiton_wire::Address;
+use chiton_transport::Address;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

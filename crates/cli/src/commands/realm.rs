@@ -145,7 +145,7 @@ pub(crate) struct Recover {
     pub(crate) data: Option<DataAddress>,
     /// The address of its server.
     #[arg(long, group = "source", value_name = "ADDRESS")]
-    pub(crate) server: Option<chiton_wire::Address>,
+    pub(crate) server: Option<chiton_transport::Address>,
     /// Where mounts of this user leave their journals.
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,

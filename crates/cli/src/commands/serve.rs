@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use chiton_journal::Progress;
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions};
-use chiton_wire::{Address, Listener};
+use chiton_transport::{Address, Listener};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

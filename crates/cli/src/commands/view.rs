@@ -19,7 +19,7 @@ use std::sync::Arc;
 use chiton_decoupled::{Composed, Composition, RealmError};
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Role, Server, ServerOptions};
-use chiton_wire::Address;
+use chiton_transport::Address;
 use clap::Args;
 
 use self::journals::Choice;

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use chiton_transport::FrameKind;
 use chiton_types::{Ino, Position, SessionId, Take};
 use chiton_wire::{
-    Answer, Call, Channel, FRAME_BYTES_MAX, FrameKind, LeaseMode, Lock, LockKind, Query, RefuseReason,
-    Welcome,
+    Answer, Call, Channel, FRAME_BYTES_MAX, LeaseMode, Lock, LockKind, Query, RefuseReason, Welcome,
 };
 
 use crate::peer::{Peer, Raw, find, framed, hello, make_file, request};

@@ -6,11 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use chiton_model::{Make, Op};
+use chiton_transport::{Address, Connection, FrameKind, FrameReader, put_frame};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Seq, SessionId, Take};
-use chiton_wire::{
-    Address, Answer, Call, Channel, Connection, Failure, FrameKind, FrameReader, Hello, PROTOCOL_VERSION,
-    Query, Reply, Request, Welcome, put_frame,
-};
+use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Query, Reply, Request, Welcome};
 
 /// How long a peer waits for bytes that take no time on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use chiton_model::{Op, Outcome};
 use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_transport::{ConnectionLost, Pending};
 use chiton_types::{Attr, BlockId, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{
-    Again, Answer, Call, Channel, ConnectionLost, Failure, Hello, LeaseMode, Pending, Query, Recall,
-    RecallDone, RefuseReason, Reply, Request, Welcome,
+    Again, Answer, Call, Channel, Failure, Hello, LeaseMode, Query, Recall, RecallDone, RefuseReason, Reply,
+    Request, Welcome,
 };
 
 use crate::wire::{Dialer, RecallWire, Wire};

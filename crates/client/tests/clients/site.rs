@@ -7,7 +7,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
-use chiton_wire::Address;
+use chiton_transport::Address;
 use tempfile::TempDir;
 
 /// See the module.

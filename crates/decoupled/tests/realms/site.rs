@@ -7,8 +7,9 @@ use chiton_decoupled::{Realm, RealmError, Realms, RealmsOptions};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_transport::Address;
 use chiton_types::{Attr, Ino, RealmId};
-use chiton_wire::{Address, Answer, Call, Claim, RealmAnswer, RealmCall};
+use chiton_wire::{Answer, Call, Claim, RealmAnswer, RealmCall};
 use tempfile::TempDir;
 
 pub(crate) struct Site {

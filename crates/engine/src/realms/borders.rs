@@ -23,7 +23,7 @@ use crate::step::Stop;
 impl Engine {
     /// In a decoupled client: refuses a call that is to be asked elsewhere.
     pub(crate) fn stays_within(&self, call: &Call) -> Result<(), Stop> {
-        call.touches(|ino, _| self.is_within(ino))
+        call.visit_footprint(|ino, _| self.is_within(ino))
     }
 
     fn is_within(&self, ino: Ino) -> Result<(), Stop> {

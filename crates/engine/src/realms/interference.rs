@@ -122,7 +122,7 @@ impl Shards {
                 _ => Ok(()),
             };
         }
-        call.touches(|ino, changes| self.meets(ino, changes))
+        call.visit_footprint(|ino, changes| self.meets(ino, changes))
     }
 
     fn check_operation(&self, op: &Op) -> Result<(), Stop> {

@@ -127,7 +127,7 @@ pub(super) fn carry_out(
         ControlRequest::List => list(router),
         // It is kept for the end of the mount before it comes here.
         ControlRequest::AwaitEnd => Ok((Value::Null, String::new(), 0)),
-        ControlRequest::Knock => match router.global().knock() {
+        ControlRequest::Probe => match router.global().probe() {
             Ok(()) => Ok((Value::Null, String::new(), 0)),
             Err(why) => Err(RealmError::new(Refusal::NotConnected, why, "")),
         },

@@ -74,7 +74,7 @@ pub enum ControlRequest {
     /// Lists the decoupled subtrees of the mount.
     List,
     /// Asks whether the server answers, for a user who may not open the server's socket.
-    Knock,
+    Probe,
     /// The end of the mount: acknowledged by an empty `Text`; the last word comes when everything is durable, or cannot be
     /// made so.
     AwaitEnd,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 
 use chiton_client::{Client, ClientOptions};
 use chiton_fuse::{Mount, MountOptions};
-use chiton_wire::Address;
+use chiton_transport::Address;
 
 use super::fixture::Served;
 use super::kernel::Mapping;

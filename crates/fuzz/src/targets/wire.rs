@@ -1,7 +1,8 @@
 //! Messages of a peer: frames, and all their contents.
 
+use chiton_transport::{FrameKind, FrameReader};
 use chiton_types::Take;
-use chiton_wire::{FrameKind, FrameReader, Hello, RecallDone, Reply, Request, Welcome};
+use chiton_wire::{Hello, RecallDone, Reply, Request, Welcome};
 
 use super::{Target, as_it_is};
 

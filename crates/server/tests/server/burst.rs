@@ -7,10 +7,9 @@ use chiton_journal::{MemoryPlace, Place, PlaceError, SegmentInfo, Shape};
 use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_server::{Role, Server, ServerOptions, Stores};
+use chiton_transport::{Address, Connection, ServeOptions};
 use chiton_types::{BlockId, Cred, Epoch, Ino, Seq, SessionId};
-use chiton_wire::{
-    Address, Answer, Call, Channel, Connection, Hello, PROTOCOL_VERSION, Query, ServeOptions, Welcome,
-};
+use chiton_wire::{Answer, Call, Channel, Hello, PROTOCOL_VERSION, Query, Welcome};
 use std::time::Duration;
 
 use crate::rig::{Asks, Rig, eventually, figure, quiet, world};

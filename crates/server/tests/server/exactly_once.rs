@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session, unlink};
 use chiton_model::{Body, Make, Op, Outcome};
 use chiton_server::{Server, ServerOptions};
+use chiton_transport::{Address, Connection, OpenError, RecallChannel};
 use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{
-    Address, Again, Answer, Call, Channel, Connection, Failure, Hello, LeaseMode, OpenError,
-    PROTOCOL_VERSION, Query, RecallChannel, RecallDone, Reply, Request, Welcome,
+    Again, Answer, Call, Channel, Failure, Hello, LeaseMode, PROTOCOL_VERSION, Query, RecallDone, Reply,
+    Request, Welcome,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use chiton_client::{Dialer, RecallWire, Wire};
 use chiton_model::Event;
+use chiton_transport::{ConnectionLost, Outlet, Pending};
 use chiton_types::{Ino, Position, Take};
 use chiton_wire::{
-    Answer, Call, ConnectionLost, Failure, Hello, LeaseMode, Outlet, Pending, RealmCall, Recall, RecallDone,
-    Reply, Request, Welcome,
+    Answer, Call, Failure, Hello, LeaseMode, RealmCall, Recall, RecallDone, Reply, Request, Welcome,
 };
 
 use super::host::Work;

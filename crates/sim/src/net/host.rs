@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use chiton_runtime::sync::{Condvar, Mutex};
-use chiton_wire::{Closed, ConnId, Hello, RecallDone, Request, Service, Welcome};
+use chiton_transport::{Closed, ConnId, Service};
+use chiton_wire::{Hello, RecallDone, Request, Welcome};
 
 use super::Conn;
 use crate::history::ServerId;

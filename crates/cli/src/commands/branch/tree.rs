@@ -8,8 +8,8 @@ use std::time::Duration;
 use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions};
 use chiton_decoupled::{Branch, RealmError, Realms, RealmsOptions};
+use chiton_transport::Address;
 use chiton_types::{Ino, Name};
-use chiton_wire::Address;
 
 use super::Where;
 use crate::commands::realm::state_dir;

@@ -12,8 +12,8 @@ use chiton_client::{Client, ClientOptions};
 use chiton_decoupled::{MergeProgress, Realm, RealmError, Realms, RealmsOptions, default_state_dir};
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions, StartError};
+use chiton_transport::Address;
 use chiton_types::{Name, RealmId};
-use chiton_wire::Address;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 

@@ -17,8 +17,9 @@ use chiton_metastore::Metastore;
 use chiton_objects::Objects;
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, FilesystemInfo, StartError};
+use chiton_transport::Address;
 use chiton_types::Refusal;
-use chiton_wire::{Address, RealmInfo};
+use chiton_wire::RealmInfo;
 
 use super::View;
 use super::journals::is_about;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_transport::Address;
 use chiton_types::{Attr, Ino, Mode};
-use chiton_wire::Address;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::histories::{History, steps};

@@ -4,13 +4,13 @@ use std::io;
 use std::time::Duration;
 
 use chiton_types::Take;
+use chiton_wire::{Channel, Hello, Recall, RecallDone, Welcome};
 use parking_lot::Mutex;
 
 use crate::address::Address;
 use crate::connection_lost::ConnectionLost;
 use crate::frame::{FrameKind, FrameReader, put_frame};
 use crate::handshake::{OpenError, shake};
-use crate::message::{Channel, Hello, Recall, RecallDone, Welcome};
 use crate::stream::Stream;
 
 /// The client's end of the recall channel. One thread loops over [`RecallChannel::next`]; any may call the rest.

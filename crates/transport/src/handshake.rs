@@ -1,14 +1,14 @@
-//! The first two messages of a connection, on the client's side; and a look whether anybody answers them.
+//! The first two messages of a connection, on the client's side.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
 use chiton_types::{Malformed, Take};
+use chiton_wire::{Hello, RefuseReason, Welcome};
 
 use crate::address::Address;
 use crate::frame::{FrameKind, FrameReader, put_frame};
-use crate::message::{Channel, Hello, PROTOCOL_VERSION, RefuseReason, Welcome};
 use crate::stream::Stream;
 
 /// Why no connection came to be.
@@ -63,29 +63,12 @@ pub(crate) fn shake(address: &Address, hello: &Hello, timeout: Duration) -> Resu
     greet(address.connect(timeout)?, address, hello, timeout)
 }
 
-/// Whether a server answers at `address` within `limit`. It begins no session, and waits for no disk: the server is greeted
-/// in a way that it refuses at once.
-///
-/// # Errors
-/// Why not. [`io::ErrorKind::TimedOut`]: somebody listens and says nothing.
-pub fn knock(address: &Address, limit: Duration) -> Result<(), OpenError> {
-    // A recall channel of no session.
-    let hello = Hello {
-        version: PROTOCOL_VERSION,
-        channel: Channel::Recall,
-        resume: None,
-        identity: String::new(),
-        resend_count: 0,
-        decouples: false,
-    };
-    let connecting = limit / 4;
-    match greet(address.connect(connecting)?, address, &hello, limit - connecting) {
-        Err(OpenError::Refused { reason: RefuseReason::SessionGone, .. }) => Ok(()),
-        other => other.map(drop),
-    }
-}
-
-fn greet(stream: Stream, address: &Address, hello: &Hello, timeout: Duration) -> Result<Shaken, OpenError> {
+pub(crate) fn greet(
+    stream: Stream,
+    address: &Address,
+    hello: &Hello,
+    timeout: Duration,
+) -> Result<Shaken, OpenError> {
     let mut out = Vec::new();
     put_frame(&mut out, FrameKind::Hello, |out| hello.encode(out)).expect("a hello fits a frame");
     stream.send_all(&out)?;

@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chiton_types::{Epoch, Position};
+use chiton_wire::{Channel, Failure, Recall, Reply, Welcome};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::connection_lost::ConnectionLost;
 use crate::frame::{FrameKind, FrameReader, put_frame};
-use crate::message::{Channel, Failure, Recall, Reply, Welcome};
 use crate::serve::ServeOptions;
 use crate::stream::Stream;
 
@@ -270,7 +270,7 @@ impl Sender {
             .map_err(|e| io::Error::from(e).kind())
     }
 
-    /// Chooses a home for a main channel; it moves there at the end of the turn.
+    /// Chooses a home for a main channel; it moves there at the end of the step.
     pub(crate) fn settle(&self) {
         let mut output = self.peer().output.lock();
         assert!(output.settled.is_none(), "a connection says hello once");
@@ -361,7 +361,7 @@ impl Sender {
         !self.congested(&output)
     }
 
-    /// Begins a turn of the home thread. The flag tells whether requests may be handed over.
+    /// Begins a step of the home thread. The flag tells whether requests may be handed over.
     pub(crate) fn begin(&self) -> (MutexGuard<'_, Input>, bool) {
         let input = self.peer().input.lock();
         let mut output = self.peer().output.lock();
@@ -374,7 +374,7 @@ impl Sender {
         (input, free)
     }
 
-    /// Ends a turn. `backlog`: requests were left in the buffer because too much was unanswered.
+    /// Ends a step. `backlog`: requests were left in the buffer because too much was unanswered.
     ///
     /// # Errors
     /// If the connection broke: no event may tell of it.

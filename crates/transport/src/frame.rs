@@ -15,8 +15,8 @@ use std::fmt;
 use std::io;
 
 use chiton_types::codec::Put;
+use chiton_wire::FRAME_BYTES_MAX;
 
-use crate::message::FRAME_BYTES_MAX;
 use crate::stream::Stream;
 
 /// Bytes of the length field.
@@ -31,17 +31,17 @@ pub const GREETING_BYTES_MAX: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// [`crate::Hello`].
+    /// [`chiton_wire::Hello`].
     Hello = 1,
-    /// [`crate::Welcome`].
+    /// [`chiton_wire::Welcome`].
     Welcome = 2,
-    /// [`crate::Request`].
+    /// [`chiton_wire::Request`].
     Request = 3,
-    /// [`crate::Reply`].
+    /// [`chiton_wire::Reply`].
     Reply = 4,
-    /// [`crate::Recall`].
+    /// [`chiton_wire::Recall`].
     Recall = 5,
-    /// [`crate::RecallDone`].
+    /// [`chiton_wire::RecallDone`].
     RecallDone = 6,
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use chiton_runtime::sync::{Condvar, Mutex};
+use chiton_wire::Reply;
 
 use crate::connection_lost::ConnectionLost;
-use crate::link::Link;
-use crate::message::Reply;
+use crate::mux::Mux;
 
 type Outcome = Result<Reply, ConnectionLost>;
 
@@ -22,7 +22,7 @@ pub struct Pending(State);
 #[derive(Debug)]
 enum State {
     /// In flight on a socket.
-    Wire { link: Arc<Link>, id: u64 },
+    Socket { mux: Arc<Mux>, id: u64 },
     /// To be given by a [`Promise`].
     Promised(Arc<Shared>),
     /// Handed out already.
@@ -30,8 +30,8 @@ enum State {
 }
 
 impl Pending {
-    pub(crate) fn on_wire(link: Arc<Link>, id: u64) -> Pending {
-        Pending(State::Wire { link, id })
+    pub(crate) fn on_socket(mux: Arc<Mux>, id: u64) -> Pending {
+        Pending(State::Socket { mux, id })
     }
 
     /// An answer that someone in this process will give: for transports without a socket.
@@ -56,7 +56,7 @@ impl Pending {
     /// If the answer was already taken by polling.
     pub fn wait(mut self) -> Result<Reply, ConnectionLost> {
         match std::mem::replace(&mut self.0, State::Taken) {
-            State::Wire { link, id } => link.wait(id),
+            State::Socket { mux, id } => mux.wait(id),
             State::Promised(shared) => shared.wait(),
             State::Taken => panic!("the answer was already taken"),
         }
@@ -68,7 +68,7 @@ impl Future for Pending {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let outcome = match &self.0 {
-            State::Wire { link, id } => Link::poll(link, *id, context.waker()),
+            State::Socket { mux, id } => Mux::poll(mux, *id, context.waker()),
             State::Promised(shared) => shared.poll(context.waker()),
             State::Taken => panic!("polled after the answer was taken"),
         };
@@ -81,8 +81,8 @@ impl Future for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let State::Wire { link, id } = &self.0 {
-            link.forget(*id);
+        if let State::Socket { mux, id } = &self.0 {
+            mux.forget(*id);
         }
     }
 }

@@ -3,15 +3,15 @@
 //! ```text
 //!   home thread: hello ─▶ Service::open ─┬─ Some(welcome) ───────────────▶ said
 //!                                        └─ None ─ nothing is read ┐         ▲
-//!   any thread:                              Sender::welcome ──────┴─ a turn ┘
+//!   any thread:                              Sender::welcome ──────┴─ a step ┘
 //! ```
 
 use chiton_types::SessionId;
+use chiton_wire::{Channel, Welcome};
 
 use super::{Sender, Way};
 use crate::connection_lost::ConnectionLost;
 use crate::frame::{FrameKind, put_frame};
-use crate::message::{Channel, Welcome};
 
 impl Sender {
     /// Answers the hello, if [`crate::Service::open`] left that for later; once.

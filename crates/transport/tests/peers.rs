@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use chiton_transport::*;
 use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Put, Seq, SessionId, Take};
 use chiton_wire::*;
 use parking_lot::{Condvar, Mutex};
@@ -413,13 +414,13 @@ fn hostile_clients_lose_their_connection_and_nobody_else_does() {
 
 /// Of a server that is there, of one that is stuck, and of none.
 #[test]
-fn a_knock_says_whether_somebody_answers() {
+fn a_probe_says_whether_a_server_answers() {
     let server = Server::start(ServeOptions::default());
-    knock(&server.address, CONNECT_TIMEOUT).unwrap();
+    probe(&server.address, CONNECT_TIMEOUT).unwrap();
     assert_eq!(server.closed(), Closed::Refused, "it leaves nothing behind");
     let dir = tempfile::tempdir().unwrap();
     let address = Address::Unix(dir.path().join("socket"));
-    let kind = |limit| match knock(&address, limit) {
+    let kind = |limit| match probe(&address, limit) {
         Err(OpenError::Io(error)) => error.kind(),
         other => panic!("{other:?}"),
     };

@@ -1,15 +1,15 @@
-//! One turn of a thread with one connection: read, decode, hand over.
+//! One step of a thread with one connection: read, decode, hand over.
 
 use std::io;
 
 use chiton_types::{Malformed, Take};
-use rustix::event::epoll::EventFlags;
-
-use crate::frame::FrameKind;
-use crate::message::{
+use chiton_wire::{
     Call, Channel, FRAME_BYTES_MAX, Hello, PROTOCOL_VERSION, Query, RecallDone, RefuseReason, Request,
     Welcome,
 };
+use rustix::event::epoll::EventFlags;
+
+use crate::frame::FrameKind;
 use crate::sender::{BEHIND, Input, Sender, UNGREETED};
 use crate::serve::{Closed, Service};
 
@@ -17,21 +17,21 @@ use crate::serve::{Closed, Service};
 const HAND_OVER_MAX: usize = 1024;
 /// Requests whose answers may have so many bytes together end a hand-over.
 const HAND_OVER_ANSWER_BYTES: usize = 8 << 20;
-/// Reads in one turn; then other connections come first.
+/// Reads in one step; then other connections come first.
 const READS_MAX: usize = 16;
 
-/// What a thread keeps between turns, for its memory.
+/// The buffers that a thread keeps from one step to the next.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct Step {
     spare: Vec<u8>,
     batch: Vec<Request>,
 }
 
-/// How a turn ended.
-pub(crate) enum TurnEnd {
+/// How a step ended.
+pub(crate) enum StepEnd {
     /// All that had come is handed over.
     Idle,
-    /// Requests are left because too much is unanswered, or others' turn has come.
+    /// Requests are left because too much is unanswered, or other connections come first now.
     Backlog,
     /// The connection is over.
     Close(Closed),
@@ -45,62 +45,62 @@ enum Pass {
     Congested,
 }
 
-impl Turn {
+impl Step {
     /// Works on what `flags` announce. The caller arms or closes the connection afterwards.
-    pub(crate) fn run(&mut self, peer: &Sender, flags: EventFlags, service: &dyn Service) -> TurnEnd {
+    pub(crate) fn run(&mut self, peer: &Sender, flags: EventFlags, service: &dyn Service) -> StepEnd {
         let (mut input, free) = peer.begin();
         if let Some(kind) = peer.broken() {
-            return TurnEnd::Close(closed_by(kind));
+            return StepEnd::Close(closed_by(kind));
         }
         if let Some(welcome) = peer.take_late() {
             let channel = input.greeting.take().expect("a hello was left for later");
             if let Err(why) = greet(&mut input, peer, channel, &welcome) {
-                return TurnEnd::Close(why);
+                return StepEnd::Close(why);
             }
         } else if !free {
             // A client that is wholly gone takes no answers: there is nothing to wait for.
             let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-            return if gone { TurnEnd::Close(Closed::End) } else { TurnEnd::Backlog };
+            return if gone { StepEnd::Close(Closed::End) } else { StepEnd::Backlog };
         }
         let end = self.read_and_hand_over(&mut input, peer, service);
         input.frames.reclaim(&mut self.spare);
         peer.weigh_input(&mut input);
         match (end, peer.broken()) {
             // Where the server ended it, the end of the stream is its own doing.
-            (TurnEnd::Idle | TurnEnd::Backlog | TurnEnd::Close(Closed::End), Some(kind)) => {
-                TurnEnd::Close(closed_by(kind))
+            (StepEnd::Idle | StepEnd::Backlog | StepEnd::Close(Closed::End), Some(kind)) => {
+                StepEnd::Close(closed_by(kind))
             }
             (end, _) => end,
         }
     }
 
-    fn read_and_hand_over(&mut self, input: &mut Input, peer: &Sender, service: &dyn Service) -> TurnEnd {
-        // What an earlier turn left.
+    fn read_and_hand_over(&mut self, input: &mut Input, peer: &Sender, service: &dyn Service) -> StepEnd {
+        // Requests that an earlier step left.
         match self.hand_over(input, peer, service) {
             Ok(Pass::Done(_)) => {}
-            Ok(Pass::Congested) => return TurnEnd::Backlog,
-            Err(why) => return TurnEnd::Close(why),
+            Ok(Pass::Congested) => return StepEnd::Backlog,
+            Err(why) => return StepEnd::Close(why),
         }
         for _ in 0..READS_MAX {
             input.frames.lend(&mut self.spare);
-            let Some(stream) = &input.stream else { return TurnEnd::Close(Closed::End) };
+            let Some(stream) = &input.stream else { return StepEnd::Close(Closed::End) };
             match input.frames.fill(stream, false) {
-                Ok(0) => return TurnEnd::Close(Closed::End),
+                Ok(0) => return StepEnd::Close(Closed::End),
                 Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return TurnEnd::Idle,
-                Err(e) => return TurnEnd::Close(closed_by(e.kind())),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return StepEnd::Idle,
+                Err(e) => return StepEnd::Close(closed_by(e.kind())),
             }
             let filled = !input.frames.has_room();
             match self.hand_over(input, peer, service) {
                 // A client that sends one at a time has sent nothing since: reading again would be for nothing.
                 // One that keeps many in flight most likely has.
-                Ok(Pass::Done(0 | 1)) if !filled => return TurnEnd::Idle,
+                Ok(Pass::Done(0 | 1)) if !filled => return StepEnd::Idle,
                 Ok(Pass::Done(_)) => {}
-                Ok(Pass::Congested) => return TurnEnd::Backlog,
-                Err(why) => return TurnEnd::Close(why),
+                Ok(Pass::Congested) => return StepEnd::Backlog,
+                Err(why) => return StepEnd::Close(why),
             }
         }
-        TurnEnd::Idle
+        StepEnd::Idle
     }
 
     /// Decodes the complete frames of the buffer and hands them over.

@@ -5,22 +5,23 @@
 //!   goes out together when someone waits.
 //! - [`Connection::start`]: a [`Pending`] answer, which is also a future.
 //!
-//! [`crate::link`] has the workings.
+//! [`crate::mux`] has the workings.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_wire::{Channel, Hello, Reply, Request, Welcome};
+
 use crate::address::Address;
 use crate::connection_lost::ConnectionLost;
 use crate::handshake::{OpenError, shake};
-use crate::link::Link;
-use crate::message::{Channel, Hello, Reply, Request, Welcome};
+use crate::mux::Mux;
 use crate::pending::Pending;
 
 /// A connection to a server. Shared by reference; dropped, whoever still waits gets [`ConnectionLost`].
 #[derive(Debug)]
 pub struct Connection {
-    link: Arc<Link>,
+    mux: Arc<Mux>,
 }
 
 impl Connection {
@@ -39,17 +40,17 @@ impl Connection {
     ) -> Result<(Connection, Welcome), OpenError> {
         assert_eq!(hello.channel, Channel::Main, "a main channel says so in its hello");
         let shaken = shake(address, hello, timeout)?;
-        let connection = Connection { link: Arc::new(Link::new(shaken.stream, shaken.reader)) };
+        let connection = Connection { mux: Arc::new(Mux::new(shaken.stream, shaken.reader)) };
         Ok((connection, shaken.welcome))
     }
 
     /// An id that no other request of this connection got from here.
     pub fn next_id(&self) -> u64 {
-        self.link.next_id()
+        self.mux.next_id()
     }
 
     /// Asks and waits for the answer. A request past the protocol's limits is answered here, with
-    /// [`crate::Failure::Malformed`].
+    /// [`chiton_wire::Failure::Malformed`].
     ///
     /// # Errors
     /// If the connection broke before the answer came.
@@ -57,8 +58,8 @@ impl Connection {
     /// # Panics
     /// If another request with this id is in flight.
     pub fn call(&self, request: &Request) -> Result<Reply, ConnectionLost> {
-        self.link.send(request);
-        self.link.wait(request.id)
+        self.mux.send(request);
+        self.mux.wait(request.id)
     }
 
     /// Asks without waiting: [`Connection::wait`] has the answer. Nothing need go out before someone waits or
@@ -67,7 +68,7 @@ impl Connection {
     /// # Panics
     /// If another request with this id is in flight.
     pub fn send(&self, request: &Request) {
-        self.link.send(request);
+        self.mux.send(request);
     }
 
     /// Waits for the answer to a request that was sent; once for each.
@@ -78,7 +79,7 @@ impl Connection {
     /// # Panics
     /// If no such request was sent, or its answer was already taken.
     pub fn wait(&self, id: u64) -> Result<Reply, ConnectionLost> {
-        self.link.wait(id)
+        self.mux.wait(id)
     }
 
     /// Asks without waiting.
@@ -86,23 +87,23 @@ impl Connection {
     /// # Panics
     /// If another request with this id is in flight.
     pub fn start(&self, request: &Request) -> Pending {
-        self.link.send(request);
-        Pending::on_wire(self.link.clone(), request.id)
+        self.mux.send(request);
+        Pending::on_socket(self.mux.clone(), request.id)
     }
 
     /// Sends what [`Connection::send`] and [`Connection::start`] have gathered.
     pub fn flush(&self) {
-        self.link.flush();
+        self.mux.flush();
     }
 
     /// Why the connection is lost, if it is.
     pub fn lost(&self) -> Option<ConnectionLost> {
-        self.link.lost()
+        self.mux.lost()
     }
 
     /// Ends the connection: whoever waits gets [`ConnectionLost`].
     pub fn close(&self) {
-        self.link.lose(ConnectionLost::new("closed by this client"));
+        self.mux.lose(ConnectionLost::new("closed by this client"));
     }
 }
 

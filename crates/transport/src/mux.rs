@@ -28,12 +28,12 @@ use std::task::{Poll, Waker};
 use std::thread::{self, Thread};
 
 use chiton_types::{Epoch, Position, Take};
+use chiton_wire::{Failure, Reply, Request};
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::connection_lost::ConnectionLost;
 use crate::frame::{FrameKind, FrameReader, put_frame};
-use crate::message::{Failure, Reply, Request};
 use crate::stream::Stream;
 
 /// Requests gathered by `send` go out when they are so many bytes, even if nobody waits.
@@ -41,7 +41,7 @@ const GATHER_BYTES: usize = 16 << 10;
 /// While someone else writes, callers may append up to here; past it they wait.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
-pub(crate) struct Link {
+pub(crate) struct Mux {
     stream: Stream,
     outbox: Mutex<Outbox>,
     /// Told when the outbox was emptied.
@@ -146,9 +146,9 @@ enum For {
     Once,
 }
 
-impl Link {
-    pub(crate) fn new(stream: Stream, frames: FrameReader) -> Link {
-        Link {
+impl Mux {
+    pub(crate) fn new(stream: Stream, frames: FrameReader) -> Mux {
+        Mux {
             stream,
             outbox: Mutex::default(),
             emptied: Condvar::new(),
@@ -373,9 +373,9 @@ impl Link {
         wakes.wake();
     }
 
-    pub(crate) fn poll(link: &Arc<Link>, id: u64, waker: &Waker) -> Poll<Result<Reply, ConnectionLost>> {
-        link.flush();
-        let mut slots = link.slots.lock();
+    pub(crate) fn poll(mux: &Arc<Mux>, id: u64, waker: &Waker) -> Poll<Result<Reply, ConnectionLost>> {
+        mux.flush();
+        let mut slots = mux.slots.lock();
         if let Some(lost) = slots.lost.clone() {
             return Poll::Ready(slots.remove(id).ok_or(lost));
         }
@@ -386,12 +386,12 @@ impl Link {
         let first = slot.waker.replace(waker.clone()).is_none();
         slots.wakers += usize::from(first);
         if slots.background.is_none() {
-            match Link::start_background(link) {
+            match Mux::start_background(mux) {
                 Ok(thread) => slots.background = Some(thread),
                 Err(e) => {
                     drop(slots);
-                    link.lose(ConnectionLost::new(format!("cannot start a thread that reads replies: {e}")));
-                    return Link::poll(link, id, waker);
+                    mux.lose(ConnectionLost::new(format!("cannot start a thread that reads replies: {e}")));
+                    return Mux::poll(mux, id, waker);
                 }
             }
         } else if !slots.led {
@@ -404,11 +404,11 @@ impl Link {
         Poll::Pending
     }
 
-    fn start_background(link: &Arc<Link>) -> io::Result<Thread> {
-        let link = link.clone();
+    fn start_background(mux: &Arc<Mux>) -> io::Result<Thread> {
+        let mux = mux.clone();
         let lead = move || {
             loop {
-                let mut slots = link.slots.lock();
+                let mut slots = mux.slots.lock();
                 if slots.lost.is_some() {
                     return;
                 }
@@ -420,7 +420,7 @@ impl Link {
                 slots.led = true;
                 drop(slots);
                 // A loss has been told to everyone; the next turn of the loop ends the thread.
-                let _ = link.lead(For::Futures);
+                let _ = mux.lead(For::Futures);
             }
         };
         Ok(thread::Builder::new().name("chiton-replies".to_owned()).spawn(lead)?.thread().clone())
@@ -466,8 +466,8 @@ impl Wakes {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Mux {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("Mux").field("stream", &self.stream).finish_non_exhaustive()
     }
 }

@@ -29,6 +29,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use chiton_types::SessionId;
+use chiton_wire::{Channel, Hello, RecallDone, RefuseReason, Request, Welcome};
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -37,9 +38,8 @@ use rustix::time::{
 };
 
 use crate::listener::Listener;
-use crate::message::{Channel, Hello, RecallDone, RefuseReason, Request, Welcome};
 use crate::sender::{ConnId, Homes, Sender};
-use crate::turn::{Turn, TurnEnd};
+use crate::step::{Step, StepEnd};
 
 /// What serves requests.
 ///
@@ -272,7 +272,7 @@ impl Drop for AbortOnPanic {
 impl Loop {
     fn run(&self, home: usize) {
         let _guard = AbortOnPanic;
-        let mut turn = Turn::default();
+        let mut step = Step::default();
         let mut events = Vec::with_capacity(64);
         while !self.stopping.load(Ordering::Acquire) {
             events.clear();
@@ -290,7 +290,7 @@ impl Loop {
                     id => {
                         let peer = self.peers.lock().get(&ConnId(id)).cloned();
                         if let Some(peer) = peer {
-                            self.work(&peer, event.flags, &mut turn);
+                            self.work(&peer, event.flags, &mut step);
                         }
                     }
                 }
@@ -322,11 +322,11 @@ impl Loop {
         }
     }
 
-    fn work(&self, peer: &Sender, flags: EventFlags, turn: &mut Turn) {
-        let why = match turn.run(peer, flags, &*self.service) {
-            TurnEnd::Idle => peer.end(false).err().map(Closed::Failed),
-            TurnEnd::Backlog => peer.end(true).err().map(Closed::Failed),
-            TurnEnd::Close(why) => Some(why),
+    fn work(&self, peer: &Sender, flags: EventFlags, step: &mut Step) {
+        let why = match step.run(peer, flags, &*self.service) {
+            StepEnd::Idle => peer.end(false).err().map(Closed::Failed),
+            StepEnd::Backlog => peer.end(true).err().map(Closed::Failed),
+            StepEnd::Close(why) => Some(why),
         };
         if let Some(why) = why {
             self.peers.lock().remove(&peer.id());

@@ -18,7 +18,7 @@ impl Call {
     ///
     /// # Errors
     /// What `visit` said.
-    pub fn touches<E>(&self, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
+    pub fn visit_footprint<E>(&self, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
         match self {
             Call::Query(query) => match query {
                 Query::Open { ino, want } => visit(*ino, want & access::WRITE != 0),

@@ -1,0 +1,54 @@
+//! Connections that carry the messages of `wire`: frames over Unix sockets and TCP, the client's ends, the server's event loop.
+//!
+//! ```text
+//!   client                                                        server
+//!   Connection ── Request frames ──▶ ┌──────────┐ a batch of ┌─────────┐
+//!   (callers read the socket        │ serve:   │ requests   │ Service │
+//!    themselves, one at a time)     │ 2 threads│───────────▶│         │
+//!              ◀── Reply frames ──── └──────────┘◀─ Sender ──└─────────┘
+//!   RecallChannel ◀── Recall, RecallDone ──▶
+//! ```
+//!
+//! Invariants:
+//! - Bytes from a peer are hostile until decoded; what is malformed ends that one connection.
+//! - The number of threads does not depend on the number of connections.
+//!
+//! # Layout
+//! - [`FrameReader`] and [`put_frame`] cut the stream into messages; [`Address`] and [`Stream`] are its sockets.
+//! - The client opens a [`Connection`] (`mux.rs` shares its socket among callers) and a [`RecallChannel`]; [`probe`] asks
+//!   whether a server answers.
+//! - The server binds a [`Listener`] and calls [`serve`] with a [`Service`]; `step.rs` is one step of its event loop with one
+//!   connection, and a [`Sender`] sends to one client.
+
+mod frame;
+
+mod address;
+mod stream;
+
+mod connection;
+mod connection_lost;
+mod handshake;
+mod mux;
+mod pending;
+mod probe;
+mod recall;
+
+mod listener;
+mod sender;
+mod serve;
+mod step;
+
+pub use address::{Address, AddressError, CONNECT_TIMEOUT};
+pub use connection::Connection;
+pub use connection_lost::ConnectionLost;
+pub use frame::{
+    FrameError, FrameKind, FrameReader, FrameTooLong, GREETING_BYTES_MAX, READ_BYTES, put_frame,
+};
+pub use handshake::OpenError;
+pub use listener::Listener;
+pub use pending::{Pending, Promise};
+pub use probe::probe;
+pub use recall::RecallChannel;
+pub use sender::{ConnId, Outlet, Sender};
+pub use serve::{Closed, ServeOptions, Service, Serving, serve};
+pub use stream::Stream;
