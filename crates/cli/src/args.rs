@@ -227,7 +227,7 @@ pub(crate) struct Mount {
     pub(crate) ino32: bool,
     /// Send each change to the server before it is acknowledged: a mount that dies then loses none of them. Slower.
     #[arg(long)]
-    pub(crate) no_ahead: bool,
+    pub(crate) no_write_behind: bool,
     /// Where the journals of decoupled subtrees are kept (default: /var/lib/chiton of root, else the user's state folder).
     #[arg(long)]
     pub(crate) state_dir: Option<PathBuf>,
@@ -432,9 +432,9 @@ pub(crate) enum Group {
     Mount,
     /// The library over a Unix socket.
     Socket,
-    /// Creates by lease: by library and mount, alone and beside another client that creates files in the same
+    /// Creates by write-behind: by library and mount, alone and beside another client that creates files in the same
     /// directory.
-    Ahead,
+    WriteBehind,
     /// Durable creates.
     Durable,
     /// The pure engine: events a second, bytes an entry.

@@ -59,7 +59,7 @@ const SWITCHES: [(&str, &[&str]); 14] = [
     ("nonempty", &["--nonempty"]),
     ("no_decouple", &["--no-decouple"]),
     ("keep_mounts", &["--keep-mounts"]),
-    ("no_ahead", &["--no-ahead"]),
+    ("no_write_behind", &["--no-write-behind"]),
     ("take_over", &["--take-over"]),
     ("format", &["--format"]),
     ("ino32", &["--ino32"]),

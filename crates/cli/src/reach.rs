@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use crate::failure::{Failure, Outcome};
 use crate::target;
 
-/// A server without an answer in this time counts as gone: a little less than the promised two seconds.
+/// A server without an answer in this time counts as gone: a little less than the two seconds that the documents state.
 const PROBE_LIMIT: Duration = Duration::from_millis(1900);
 /// The type under which the system knows our mounts, and how their sources begin.
 const KIND: &str = "fuse.chiton";

@@ -9,7 +9,7 @@ use chiton_wire::Call;
 
 use crate::service::Service;
 
-/// Told again so often, should the word have overtaken the request.
+/// A cancellation is sent again so often, in case it has overtaken its request.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 #[derive(Default)]

@@ -160,8 +160,8 @@ impl Client {
         let user = user.unwrap_or_else(process_user);
         let handler =
             Arc::new(RecallHandler { core: core.clone(), service: service.clone(), files: files.clone() });
-        let told: Arc<dyn Handler> = handler.clone();
-        inbox.set_handler(Arc::downgrade(&told));
+        let receiver: Arc<dyn Handler> = handler.clone();
+        inbox.set_handler(Arc::downgrade(&receiver));
         Client { service, files, core, handler, user, root: options.root, filesystem }
     }
 

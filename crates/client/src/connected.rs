@@ -26,7 +26,7 @@ use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread::JoinHandle;
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
-use chiton_wire::{Answer, Call, Channel, Failure, Foretold, Hello, PROTOCOL_VERSION, Request, Welcome};
+use chiton_wire::{Acknowledged, Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
 
 use crate::link;
 use crate::recall_pool::RecallPool;
@@ -247,7 +247,7 @@ impl Link {
         }
     }
 
-    /// Tells everybody who waits for the link to look again.
+    /// Wakes all callers that wait for the link.
     pub(crate) fn wake(&self, state: &mut State) {
         self.changed.notify_all();
         for waker in state.wakers.drain(..) {
@@ -395,8 +395,8 @@ impl Service for Connected {
         answer
     }
 
-    fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
-        self.shared.options.writes_behind && self.shared.enqueue(cred, op, told, dir)
+    fn enqueue(&self, cred: &Cred, op: &Op, acknowledged: Acknowledged, dir: Ino) -> bool {
+        self.shared.options.writes_behind && self.shared.enqueue(cred, op, acknowledged, dir)
     }
 
     fn flush_pending(&self, dir: Option<Ino>) {

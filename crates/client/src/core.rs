@@ -195,11 +195,11 @@ impl Core {
     pub(crate) fn invalidate_content(&self, open: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned().filter(|_| !open.is_empty()) else { return };
         let done = Arc::new((Mutex::new(false), Condvar::new()));
-        let told = done.clone();
+        let finished = done.clone();
         let work = move || {
             open.into_iter().for_each(|ino| invalidator.inval_inode(ino));
-            *told.0.lock() = true;
-            told.1.notify_all();
+            *finished.0.lock() = true;
+            finished.1.notify_all();
         };
         drop(thread::spawn("chiton-inval", work).expect("a thread can be started"));
         let mut is_done = done.0.lock();

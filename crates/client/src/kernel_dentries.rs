@@ -127,22 +127,22 @@ mod tests {
         let (dentries, recalls) = (KernelDentries::new(3), Recalls::default());
         let name = |s: &str| Name::try_from(s).expect("a name");
         let second = Duration::from_secs;
-        let tell = |dir, s: &str, at| {
+        let record = |dir, s: &str, at| {
             assert!(dentries.record(&recalls, recalls.now(), Ino(dir), &name(s), second(at), second(10)));
         };
-        tell(1, "a", 1);
-        tell(1, "b", 12);
+        record(1, "a", 1);
+        record(1, "b", 12);
         assert_eq!(dentries.dirs(), [Ino(1)]);
         let mut taken = dentries.take(Ino(1));
         taken.names.sort();
         assert_eq!(taken, Dentries { names: vec![name("a"), name("b")], more: false });
         assert_eq!(dentries.take(Ino(1)), Dentries::default());
-        tell(1, "a", 20);
-        tell(2, "c", 33);
-        tell(2, "d", 50);
+        record(1, "a", 20);
+        record(2, "c", 33);
+        record(2, "d", 50);
         assert_eq!(dentries.take(Ino(1)), Dentries::default(), "the kernel has forgotten it by now");
         for s in ["e", "f", "g", "h"] {
-            tell(3, s, 51);
+            record(3, s, 51);
         }
         assert!(dentries.take(Ino(3)).more);
         let mark = recalls.now();

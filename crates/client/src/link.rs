@@ -1,4 +1,4 @@
-//! The threads that keep a session's link: one dials, greets, sends again; one pings and tells of closes.
+//! The threads that keep a session's link: one dials, greets and sends again; one pings and reports closes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn run(shared: &Arc<Link>) {
     }
 }
 
-/// Tells of closes, and asks for a sign of life, while the link is up.
+/// Reports closes, and asks for a sign of life, while the link is up.
 fn keep(shared: &Arc<Link>) {
     let mut state = shared.state.lock();
     while !state.stopping {
@@ -272,7 +272,7 @@ fn resume_session(
     declared.wait().map_err(|_| Lost)?;
     let (known, unanswered) = pending.into_iter().partition(|(resend, _)| {
         let was_answered = resend.request.again.is_some_and(|again| again.position > Position(0));
-        was_answered || matches!(resend.request.call, Call::Ahead { .. })
+        was_answered || matches!(resend.request.call, Call::WriteBehind { .. })
     });
     answers(shared, wire, None, known)?;
     Ok(unanswered)
@@ -291,7 +291,7 @@ fn answers(
     while let Some((resend, ongoing)) = pending.next() {
         let reply = ongoing.wait().map_err(|_| Lost)?;
         match reply.result {
-            // It stops: the next is told.
+            // The server stops. The client asks the next one.
             Err(Failure::Refused(Refusal::NotConnected)) => return Err(Lost),
             // Nothing is decided by that about the operation: at the greeting it says what it knows for certain.
             Err(Failure::SessionGone) => return Err(Lost),
@@ -300,7 +300,7 @@ fn answers(
         replies.push((resend.request.seq, reply.result));
         counts_are_new |= match &resend.request.call {
             Call::Op { open, .. } => *open,
-            Call::Ahead { told, .. } => told.iter().any(|told| told.open),
+            Call::WriteBehind { acknowledged, .. } => acknowledged.iter().any(|one| one.open),
             _ => false,
         };
         if pending.peek().is_none_or(|(next, _)| next.of.seq != resend.of.seq) {

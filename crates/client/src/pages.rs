@@ -94,11 +94,11 @@ fn beside(
     work: impl FnOnce(&dyn Invalidator) + Send + 'static,
 ) -> Beside {
     let (beside, invalidator) = (Beside::default(), invalidator.clone());
-    let told = beside.clone();
+    let over = beside.clone();
     let body = move || {
         work(&*invalidator);
-        *told.0.0.lock() = true;
-        told.0.1.notify_all();
+        *over.0.0.lock() = true;
+        over.0.1.notify_all();
     };
     drop(thread::spawn("chiton-inval", body).expect("a thread can be started"));
     beside

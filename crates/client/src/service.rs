@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use chiton_model::Op;
 use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, Position, Privileges, Refusal, SessionId};
-use chiton_wire::{Answer, Call, Failure, Foretold};
+use chiton_wire::{Acknowledged, Answer, Call, Failure};
 
 use crate::{CancelToken, Recalls};
 
@@ -119,9 +119,9 @@ pub trait Service: Session + Connection {
         Vec::new()
     }
 
-    /// Queues an operation that the client acknowledges before the server knows of it: `told` is what the caller was given. It
-    /// is about a name in `dir`, or an inode that has one there. False if the queue takes none now: then ask the server.
-    fn enqueue(&self, _cred: &Cred, _op: &Op, _told: Foretold, _dir: Ino) -> bool {
+    /// Queues an operation that the client acknowledges before the server knows of it, with the inode and time that the caller
+    /// gets. It is about a name in `dir`, or an inode that has one there. False if the queue takes none now: then ask the server.
+    fn enqueue(&self, _cred: &Cred, _op: &Op, _acknowledged: Acknowledged, _dir: Ino) -> bool {
         false
     }
 
@@ -184,7 +184,7 @@ pub trait Connection: Send + Sync {
         false
     }
 
-    /// Whether the server answers now, which a connection to one that is stuck does not tell; within a few seconds.
+    /// Whether the server answers now, within a few seconds: a connection to one that is stuck may look healthy.
     ///
     /// # Errors
     /// Why not, in words.

@@ -189,12 +189,12 @@ impl Session {
                 answers.resize(ops.len(), None);
                 self.note(request.seq, answers);
             }
-            (Call::Ahead { ops, told }, result) => {
+            (Call::WriteBehind { ops, acknowledged }, result) => {
                 let results = match result {
-                    Ok(Answer::Ahead(results)) => &results[..],
+                    Ok(Answer::WriteBehind(results)) => &results[..],
                     _ => &[],
                 };
-                let answers = self.answers_of_pending(ops, told, results);
+                let answers = self.answers_of_pending(ops, acknowledged, results);
                 self.note(request.seq, answers);
                 self.message_answered(request);
             }
@@ -265,7 +265,7 @@ impl Session {
         self.closes.len()
     }
 
-    /// The request that tells of the closes so far.
+    /// The request that reports the closes so far.
     pub(crate) fn take_closes(&mut self) -> Option<Arc<Request>> {
         // What the server has not made yet it cannot close.
         let (later, inos) =
@@ -338,9 +338,9 @@ impl Session {
         let boot = self.boot;
         if let Some(kept) = self.find(of) {
             let before = std::mem::take(&mut kept.answers);
-            pending = matches!(kept.request.call, Call::Ahead { .. }).then(|| kept.request.clone());
-            let told = match &kept.request.call {
-                Call::Ahead { told, .. } => &told[..],
+            pending = matches!(kept.request.call, Call::WriteBehind { .. }).then(|| kept.request.clone());
+            let acknowledged = match &kept.request.call {
+                Call::WriteBehind { acknowledged, .. } => &acknowledged[..],
                 _ => &[],
             };
             let ops = ops(&kept.request.call);
@@ -349,12 +349,12 @@ impl Session {
                 let result = results.get(at).and_then(Option::as_ref);
                 let first = before.get(at).copied().flatten();
                 // Answered with success before, refused now: acknowledged work is lost.
-                lost |= (first.is_some() || !told.is_empty()) && result.is_none();
+                lost |= (first.is_some() || !acknowledged.is_empty()) && result.is_none();
                 // The first answer says where it belongs among the operations of all sessions, for ever.
                 answers.push(result.and_then(|(position, outcome)| {
                     first.or_else(|| {
-                        journalled(match told.get(at) {
-                            Some(told) => again_of(boot, op, told, *position),
+                        journalled(match acknowledged.get(at) {
+                            Some(one) => again_of(boot, op, one, *position),
                             None => again(boot, op, *position, outcome),
                         })
                     })
@@ -414,7 +414,7 @@ impl Session {
         // What is lost of it is not sent again: its caller was answered.
         let is_lost = |kept: &Kept| {
             let is_acknowledged = |at: usize| match kept.answers.is_empty() {
-                true => matches!(kept.request.call, Call::Ahead { .. }),
+                true => matches!(kept.request.call, Call::WriteBehind { .. }),
                 false => kept.answers.get(at).is_some_and(Option::is_some),
             };
             (0..kept.count as usize)
@@ -453,7 +453,7 @@ fn written(call: &Call) -> Option<Ino> {
 fn ops(call: &Call) -> &[Op] {
     match call {
         Call::Op { op, .. } => std::slice::from_ref(op),
-        Call::Batch { ops, .. } | Call::Ahead { ops, .. } => ops,
+        Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } => ops,
         _ => &[],
     }
 }
@@ -485,11 +485,11 @@ fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u
     };
     if kept.answers.is_empty() {
         let call = match original.call.clone() {
-            Call::Ahead { ops, mut told } => {
-                for (op, told) in ops.iter().zip(&mut told) {
-                    told.open = makes(op) && opens.contains_key(&told.ino);
+            Call::WriteBehind { ops, mut acknowledged } => {
+                for (op, one) in ops.iter().zip(&mut acknowledged) {
+                    one.open = makes(op) && opens.contains_key(&one.ino);
                 }
-                Call::Ahead { ops, told }
+                Call::WriteBehind { ops, acknowledged }
             }
             call => call,
         };
@@ -541,7 +541,7 @@ pub(crate) fn assemble(
             Ok(Answer::Op { position, outcome, .. }) => {
                 results[(seq.0 - request.seq.0) as usize] = Some((*position, outcome.clone()));
             }
-            Ok(Answer::Ahead(each)) => {
+            Ok(Answer::WriteBehind(each)) => {
                 for (slot, one) in results.iter_mut().zip(each) {
                     *slot = one.as_ref().ok().map(|(position, _)| (*position, Outcome::default()));
                 }

@@ -59,7 +59,7 @@ counted! {
         Call::Ping => Ping "ping",
         Call::Bye => Bye "bye",
         Call::Realm(_) => Realm "realm",
-        Call::Ahead { .. } => Ahead "ahead",
+        Call::WriteBehind { .. } => WriteBehind "write_behind",
         Call::LeaseNames { .. } => LeaseNames "lease_names",
         Call::Grown { .. } => Grown "grown",
         Call::Ended { .. } => Ended "ended",

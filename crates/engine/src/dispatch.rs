@@ -46,7 +46,7 @@ impl Engine {
                     cred: &request.cred,
                     open: *open,
                     leases: true,
-                    told: None,
+                    acknowledged: None,
                     op,
                 };
                 let growth = self.grows(op, slot)?;
@@ -73,7 +73,7 @@ impl Engine {
                 self.grown(task, about, &cred, slot, m)
             }
             Call::Batch { .. } => self.batch(task, slot, m),
-            Call::Ahead { .. } => self.ahead(task, slot, m),
+            Call::WriteBehind { .. } => self.write_behind(task, slot, m),
             Call::LeaseNames { dir, numbers } => {
                 self.lease_names(*dir, *numbers, (task.session, slot), &request.cred, m)
             }
@@ -170,7 +170,7 @@ impl Engine {
                 cred,
                 open: false,
                 leases: false,
-                told: None,
+                acknowledged: None,
                 op,
             };
             self.counters.count(op.counter());

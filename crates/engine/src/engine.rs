@@ -144,7 +144,8 @@ impl Engine {
         self.wake_where(|wait| *wait == Wait::Room);
     }
 
-    /// The disk is full: who creates ahead of the server is asked to tell what it did, and to create no more.
+    /// The disk is full: the server recalls the names of all directories, so clients send their pending operations and end
+    /// write-behind.
     pub fn space_is_short(&mut self, m: &Moment) {
         self.clients.leases.any_names_conflict(m.mono);
     }
@@ -220,12 +221,12 @@ impl Engine {
     }
 
     /// Carries out an operation of the recovery window. One that was never answered and meets a declared lease waits, as a
-    /// new one would; the others do not wait for it, but for those that its client answered ahead after it.
+    /// new one would. Only later pending operations of the same client wait for it.
     /// `None`: there is no room for it, and it stays the next.
     pub(crate) fn send_again(&mut self, mut task: Task, m: &Moment) -> Option<Step> {
         let session = task.session;
-        let is_ahead = matches!(task.request.call, Call::Ahead { .. });
-        if let Some(wait) = self.queue.held_up.get(&session).filter(|_| is_ahead) {
+        let is_pending = matches!(task.request.call, Call::WriteBehind { .. });
+        if let Some(wait) = self.queue.held_up.get(&session).filter(|_| is_pending) {
             let wait = wait.clone();
             return Some(Step::Parked(self.park(task, wait)));
         }
@@ -237,7 +238,7 @@ impl Engine {
                 self.queue.resends.push_front(task);
                 return None;
             }
-            Err(Stop::Wait(wait @ Wait::Leases(_))) if is_ahead => {
+            Err(Stop::Wait(wait @ Wait::Leases(_))) if is_pending => {
                 self.queue.held_up.insert(session, wait.clone());
             }
             _ => {}

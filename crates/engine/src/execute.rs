@@ -8,7 +8,7 @@ use chiton_model::{Body, Event, Hold, Make, NameTouch, Op, Outcome};
 use chiton_namespace::{Context, Planned, plan};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
-use chiton_wire::{Again, Failure, Foretold, LeaseMode, is_policy_attribute};
+use chiton_wire::{Acknowledged, Again, Failure, LeaseMode, is_policy_attribute};
 use smallvec::SmallVec;
 
 use crate::dedup::{Done, Standing};
@@ -33,8 +33,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) open: bool,
     /// The answer can carry leases.
     pub(crate) leases: bool,
-    /// What its caller was told before it was asked for.
-    pub(crate) told: Option<Foretold>,
+    /// Of an operation that the client has acknowledged by write-behind: the inode and time that its caller got.
+    pub(crate) acknowledged: Option<Acknowledged>,
     pub(crate) op: &'a Op,
 }
 
@@ -81,7 +81,7 @@ impl Engine {
         }
         self.may_change(m)?;
         // What was answered before, or is answered already, lives on what is kept for the way out.
-        let is_new = asked.again.is_none() && asked.told.is_none() && asked.slot != Slot::SERVER;
+        let is_new = asked.again.is_none() && asked.acknowledged.is_none() && asked.slot != Slot::SERVER;
         if m.tight && is_new && asked.op.grows() {
             return Err(Refusal::NoSpace.into());
         }
@@ -101,7 +101,7 @@ impl Engine {
         if !is_settled {
             self.recall_names(asked, m)?;
         }
-        if !is_settled && asked.told.is_none() {
+        if !is_settled && asked.acknowledged.is_none() {
             self.clients.check_holds(asked)?;
         }
         let names_blocks = self.check_allowed(asked)?;
@@ -114,11 +114,11 @@ impl Engine {
         let is_open = |ino: Ino| lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
         let planned = if sets_policy(asked.op) {
-            let told =
+            let holders =
                 if is_settled { SmallVec::new() } else { self.clients.leases.any_names_conflict(m.mono) };
-            if !told.is_empty() {
-                // What is answered ahead is promised by the policy that held.
-                return Err(Stop::Wait(Wait::Leases(told)));
+            if !holders.is_empty() {
+                // Pending operations were acknowledged under the policy that holds until now.
+                return Err(Stop::Wait(Wait::Leases(holders)));
             }
             self.plan_policy(asked, now)?
         } else {
@@ -166,10 +166,10 @@ impl Engine {
         }
         let mut performed = self.finish(asked, planned, position, m);
         performed.outcome.time = now;
-        if asked.told.is_some()
+        if asked.acknowledged.is_some()
             && let Some(session) = self.clients.sessions.get_mut(asked.session)
         {
-            session.clock.answered(now);
+            session.clock.acknowledged(now);
         }
         Ok(performed)
     }
@@ -230,8 +230,8 @@ impl Engine {
         {
             return Ok((ino, false));
         }
-        if let Some(told) = asked.told {
-            return Ok((self.offer_told(asked, told)?, false));
+        if let Some(acknowledged) = asked.acknowledged {
+            return Ok((self.offer_acknowledged(asked, acknowledged)?, false));
         }
         if let Some(granted) = &self.taken.granted {
             let shard = match dir_name {
@@ -266,8 +266,8 @@ impl Engine {
         }
     }
 
-    /// Waits until nobody else has done something in the directories of the names that is not told yet: also what is refused
-    /// is refused by what is there.
+    /// Waits until no other client has pending operations in the directories of the names. A refusal, too, must rest on all
+    /// operations that were acknowledged before.
     #[inline]
     fn recall_names(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
@@ -278,7 +278,7 @@ impl Engine {
         }
         let victim = asked.op.footprint().victim_dir();
         if let Some(NameTouch { dir, name, .. }) = victim.filter(|_| self.clients.leases.has_names()) {
-            // Whether it is empty knows who holds its names.
+            // Whether it is empty is known to the client that holds its names.
             match self.shards.ns.lookup(&Cred::ROOT, dir, name) {
                 Ok(Some(ino)) if self.clients.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
                 Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
@@ -417,7 +417,7 @@ impl Engine {
             }
             Some(attr) if is_born && attr.kind == Kind::Dir => {
                 let lease = self.clients.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
-                if asked.told.is_some() && asked.again.is_none() {
+                if asked.acknowledged.is_some() && asked.again.is_none() {
                     // Things are made in it already.
                     self.clients.leases.born_with_names(attr.ino, asked.slot, attr.btime);
                 }
@@ -503,7 +503,7 @@ impl Engine {
             cred: &Cred::ROOT,
             open: false,
             leases: false,
-            told: None,
+            acknowledged: None,
             op,
         };
         self.counters.count(op.counter());

@@ -12,8 +12,8 @@
 //!   requests are not held up, so it can write back what it has.
 //! - After a restart a session holds what it declares that it has not handed over ([`Leases::declare`]), and nothing else.
 //! - A lease that was forgotten here but not given back cannot exist: the table's limit recalls, it does not drop.
-//! - Who holds the names of a directory exclusively was given that when asked for; nobody else holds anything on the
-//!   directory then, and who looks at it waits until the holder has told what it did there.
+//! - A client holds the names of a directory exclusively only if it asked for them. No other client holds anything on the
+//!   directory then. Another client that looks at it waits until the holder has sent its pending operations there.
 //! - The only session there is holds everything without a table ([`Mode::Holder`]). When a second one comes, the first
 //!   keeps that: an inode on which nobody has an entry counts as held by it, so the worst is one recall too many. Where
 //!   others have one it holds what its own says, and without one nothing.
@@ -402,8 +402,7 @@ impl Leases {
         Some(out.ino)
     }
 
-    /// A session has nothing buffered, and told what it did ahead. What it may cache counts as before: that is more than
-    /// it has.
+    /// A session has nothing buffered and no pending operations. What it may cache counts as before: that is more than it has.
     fn hand_over(&mut self, slot: Slot) {
         self.names.retain(|_, holder| holder.slot != slot);
         self.change(Change::HandedOver(slot));
@@ -482,7 +481,7 @@ impl Leases {
     }
 
     /// Gives a shared lease with content that is read, also where it is fought over: a kernel keeps pages, and shows them to
-    /// who maps or sends the file, until it is told that they changed.
+    /// programs that map or send the file, until it is notified of a change.
     pub(crate) fn grant_read(&mut self, ino: Ino, slot: Slot, mono: Duration) -> LeaseMode {
         if self.out_by_ino.contains_key(&ino) || self.waiting.contains_key(&ino) {
             return LeaseMode::None;

@@ -75,7 +75,7 @@ impl Engine {
     ) -> Result<Opened, RefuseReason> {
         let known = self.clients.sessions.get_mut(session).filter(|s| s.secret == secret && !s.volatile);
         let Some(known) = known else {
-            // A crash may bring it back: nobody is told that it is over before that is durable.
+            // A crash may bring it back: its end is not reported before it is durable.
             let is_ending =
                 self.clients.sessions.over(session, secret).is_some_and(|over| over.end > m.durable);
             return Err(if is_ending { RefuseReason::NotReady } else { RefuseReason::SessionGone });
@@ -181,7 +181,7 @@ impl Engine {
             return self.retry(task, m);
         }
         let is_new = match &task.request.call {
-            Call::Op { .. } | Call::Batch { .. } | Call::Ahead { .. } | Call::LeaseNames { .. } => true,
+            Call::Op { .. } | Call::Batch { .. } | Call::WriteBehind { .. } | Call::LeaseNames { .. } => true,
             Call::Realm(_)
             | Call::Query(_)
             | Call::Lease { .. }

@@ -75,7 +75,7 @@ pub(crate) struct Queue {
     pub(crate) resends: VecDeque<Task>,
     /// One of them is being carried out.
     pub(crate) resending: bool,
-    /// Sessions of which one that was answered ahead waits for a lease: those that follow it wait behind it.
+    /// Sessions of which a pending operation waits for a lease: its later pending operations wait behind it.
     pub(crate) held_up: BTreeMap<SessionId, Wait>,
     /// A task has done its part for now.
     pub(crate) turn_over: bool,

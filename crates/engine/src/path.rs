@@ -41,7 +41,7 @@ impl Engine {
                 name => {
                     let name = Name::new(name)?;
                     if self.shards.ns.has_decouplings() {
-                        // Whether there is such a name is not told either.
+                        // The answer does not say whether there is such a name.
                         match self.shards.leads_on(at)? {
                             true => self.shards.may_look_up(at, &name)?,
                             false => self.shards.meets(at, false)?,

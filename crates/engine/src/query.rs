@@ -212,7 +212,7 @@ impl Engine {
         let mut attrs = attrs.into_iter();
         let mut entries = Vec::with_capacity(listed.len());
         for (name, ino, kind, cookie) in listed {
-            // Whoever cannot tell does not tell more than the name.
+            // If that is not known, the answer has no more than the name.
             let is_hidden = self.shards.is_hidden(ino).unwrap_or(true);
             let attr = attrs.next().filter(|_| !is_hidden).map(|attr| {
                 let lease = self.lease_in_passing(&attr, slot, m);
@@ -253,7 +253,7 @@ impl Shards {
 }
 
 impl Clients {
-    /// Waits until nobody else has done something in a directory that is not told yet.
+    /// Waits until no other client has pending operations in a directory.
     #[inline]
     pub(crate) fn see_names(&mut self, dir: Ino, slot: Slot, m: &Moment) -> Result<(), Stop> {
         match self.leases.names_conflict(dir, slot, m.mono) {

@@ -57,8 +57,8 @@ pub(crate) struct Realms {
     writers: Vec<u64>,
     /// Identity of the file system, for what is answered.
     filesystem: u64,
-    /// What merge calls were answered last.
-    told: BTreeMap<RealmId, Answered>,
+    /// The last answers to merge calls.
+    answered: BTreeMap<RealmId, Answered>,
     /// Whose turn it is to merge in a directory. In memory only: who waits asks again.
     turns: BTreeMap<Ino, (Claim, SessionId)>,
 }
@@ -91,7 +91,7 @@ impl Engine {
         self.shards.realms.writers.push(id.0);
     }
 
-    /// What clients are told that the file system is.
+    /// The identity of the file system that clients get.
     pub fn set_filesystem(&mut self, filesystem: u64) {
         self.shards.realms.filesystem = filesystem;
     }
@@ -388,7 +388,7 @@ impl Engine {
             self.shards.claimed(asker, claim)?;
         }
         self.may_change(m)?;
-        if let Some(root) = self.tell_blocked(claim.realm, m) {
+        if let Some(root) = self.recall_blocked(claim.realm, m) {
             return Err(Stop::Wait(Wait::Leases(smallvec![root])));
         }
         self.drop_decoupling(claim.realm);
@@ -399,7 +399,7 @@ impl Engine {
     pub(crate) fn drop_decoupling(&mut self, id: RealmId) {
         let Some(writer) = self.shards.ns.decoupling(id).map(|d| d.map.writer()) else { return };
         self.commit_own(Event::DecouplingEnded { id });
-        self.shards.realms.told.remove(&id);
+        self.shards.realms.answered.remove(&id);
         // Its blocks that nothing names are swept as those of a dead session.
         self.queue.commands.push(Command::DropSession(SessionId(writer), self.output.position));
         self.clients.leases.decoupled(self.shards.ns.has_decouplings());
@@ -413,7 +413,7 @@ impl Engine {
         if self.shards.ns.has_decouplings() {
             for id in self.shards.those(|d| d.is_fleeting && d.owner == session) {
                 // Nobody waits for these: who had it is gone, and a refusal may come a moment late.
-                let _ = self.tell_blocked(id, m);
+                let _ = self.recall_blocked(id, m);
                 self.drop_decoupling(id);
             }
         }
@@ -522,7 +522,7 @@ impl Shards {
         let policy = self.policy_on_top(wanted.root, wanted.policy)?;
         if !self.is_administrator(cred)? {
             match wanted.branch {
-                // What the directory promises holds on while somebody has a branch of it.
+                // The directory keeps its policy while there is a branch of it.
                 Some(_) => self.check_owner_may(&policy, &policy)?,
                 None => self.check_owner_may_decouple(&policy, &holds)?,
             }

@@ -8,12 +8,12 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing new is carried out before the last resend. A session that has not declared, or not sent all that it owes, when
-//!   the window ends has lost its session, and is told so. Carried out later, what its client was answered would come after
-//!   what others saw without it.
-//! - Operations that were answered come first, in the order of the positions that they were answered with first: what each
-//!   caller saw still holds. What clients answered ahead, under leases that kept all others away, follows, by session, in their
-//!   session's order; then the operations that never were answered, alike.
+//! - Nothing new is carried out before the last resend. A client that has not declared, or not sent all that it owes, when the
+//!   window ends has lost its session, and gets that answer. Carried out later, its operations would come after what other
+//!   clients saw without them.
+//! - Operations that were answered come first, in the order of their first positions: what each caller saw still holds. Pending
+//!   operations of write-behind follow, by session, in their session's order: leases kept all other clients away. Then come the
+//!   operations that were never answered, alike.
 //! - A connection that resumes a session declares: what the session declared over one before says nothing about it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,8 +117,8 @@ impl Recovery {
             let answered = (again.boot, again.position);
             let former = match &task.request.call {
                 _ if again.position != Position(0) => answered,
-                // Its callers were answered, and nobody else saw what they saw.
-                Call::Ahead { .. } => (u64::MAX - 1, Position(u64::MAX)),
+                // Its callers were answered, and no other client saw what they saw.
+                Call::WriteBehind { .. } => (u64::MAX - 1, Position(u64::MAX)),
                 _ => (u64::MAX, Position(u64::MAX)),
             };
             (former, task.session, task.request.seq)
@@ -134,7 +134,9 @@ impl Recovery {
 
 fn operation_count(task: &Task) -> u32 {
     match &task.request.call {
-        Call::Batch { ops, .. } | Call::Ahead { ops, .. } => u32::try_from(ops.len()).unwrap_or(u32::MAX),
+        Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } => {
+            u32::try_from(ops.len()).unwrap_or(u32::MAX)
+        }
         _ => 1,
     }
 }
@@ -218,7 +220,7 @@ mod tests {
         assert!(r.is_over(seconds(15), heard(15)));
         assert_eq!(r.missing(), [SessionId(3)]);
         r.resumed(SessionId(1), 3);
-        assert_eq!(r.gone(SessionId(1)).len(), 2, "to be told so");
+        assert_eq!(r.gone(SessionId(1)).len(), 2, "both lose their sessions");
         assert!(r.is_over(seconds(15), never));
         assert_eq!(r.finish().len(), 0, "what the forgotten sent is not carried out");
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   silent ── SessionClosed ─────────────── durable ──▶ leases, locks, opens are free
-//!               │ known no more, told so       │
+//!               │ the client is answered so    │
 //!               └── a crash here brings it ────┘
 //!                   back, with all it had
 //! ```

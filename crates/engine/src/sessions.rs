@@ -12,7 +12,7 @@ use chiton_types::{Malformed, Position, Put, Seq, SessionId, Take};
 use hashbrown::HashMap;
 
 use crate::dedup::Window;
-use crate::write_behind::{Numbers, ToldClock};
+use crate::write_behind::{GrantedClock, Numbers};
 
 /// Longest identity text, in bytes.
 pub(crate) const IDENTITY_BYTES_MAX: usize = 256;
@@ -40,8 +40,8 @@ pub(crate) struct Session {
     pub(crate) window: Window,
     /// Inode numbers that it may use by itself.
     pub(crate) numbers: Numbers,
-    /// What it was told of this server's clock.
-    pub(crate) clock: ToldClock,
+    /// The server's clock as it was granted to the client, with the names of directories.
+    pub(crate) clock: GrantedClock,
     /// Requests since it began or resumed.
     pub(crate) request_count: u64,
 }
@@ -94,7 +94,7 @@ impl Sessions {
             heard,
             window: Window::default(),
             numbers: Numbers::default(),
-            clock: ToldClock::default(),
+            clock: GrantedClock::default(),
             request_count: 0,
         };
         let before = self.by_id.insert(id, session);

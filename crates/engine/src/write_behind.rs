@@ -1,25 +1,27 @@
-//! What a client answered by itself: operations on the names of a directory that it holds exclusively, told afterwards.
+//! Write-behind at the server: pending operations, which a client has acknowledged under an exclusive lease on the names of their
+//! directory.
 //!
 //! ```text
-//!   client: LeaseNames(dir) ─▶ the lease, numbers for inodes        (nobody else holds anything on the directory)
-//!           create a ✓ create b ✓ …  ─ Ahead[a, b, …] ─▶ planned again, in order, with the number and the time that
-//!                                                        their callers were told
-//!   other:  lookup, create … in dir ─▶ recall ─▶ what was not told yet is, then the lease is given back ─▶ the answer
+//!   client: LeaseNames(dir) ─▶ the lease, numbers for inodes        (no other client holds anything on the directory)
+//!           create a ✓ create b ✓ …  ─ WriteBehind[a, b, …] ─▶ planned again, in order, with the inode numbers and times
+//!                                                              that their callers got
+//!   other:  lookup, create … in dir ─▶ recall ─▶ the client sends the rest and gives the lease back ─▶ the answer
 //! ```
 //!
 //! Invariants:
-//! - An operation is planned like any other: a client that promised what cannot be is refused.
-//! - A number is used that was granted to this session and that it has not used; after a restart one that was reserved
+//! - An operation is planned like any other, so the server refuses what a client acknowledged wrongly.
+//! - Its inode number was granted to this session, and the session has not used it. After a restart it is one that was reserved
 //!   before and bears no inode. So no number is used twice.
-//! - Its time is one that the client may have told by the clock that it was given: not before it was given the names, nor
-//!   in the future. What lies outside is moved to the nearest that does not, and the client is given no lease on it.
-//! - While there is no space what was promised is not refused, one by one: the client is told so for all, and asks again.
+//! - Its time is one that the client can have read from the clock that it was granted: not before the client got the names, and not
+//!   in the future. The server moves other times to the nearest such time, and then grants no lease on the inode.
+//! - While there is no space, the server does not refuse pending operations one by one. It refuses the whole message, and the
+//!   client sends it again.
 
 use std::time::Duration;
 
 use chiton_model::{Body, Make, Op, Outcome};
 use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, Time, access};
-use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Foretold, LeaseMode};
+use chiton_wire::{Acknowledged, Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode};
 
 use crate::engine::Engine;
 use crate::execute::Asked;
@@ -31,63 +33,64 @@ use crate::wait_queue::{Task, Wait};
 
 /// Most numbers that are granted at a time.
 const NUMBERS_MAX: u32 = 16_384;
-/// Most ranges of numbers that a session may have left: who lets more lie is given no more names.
+/// Most ranges of numbers that a session may have left: beyond that it gets no more names.
 const RANGES_MAX: usize = 1_024;
 
-/// So far may a time that a client has told lie ahead of the server's clock.
+/// How far the time of a pending operation may lie in the future of the server's clock.
 pub(crate) const SKEW: Duration = Duration::from_secs(60);
 /// The client's clock may gain one part in so many.
 const DRIFT_PARTS: u32 = 32;
 
-/// What a session was told of the server's clock: whoever answers by himself goes on from that.
+/// The server's clock as a session was granted it, with the names of directories. The client extrapolates from that by its own
+/// clock.
 #[derive(Debug, Default)]
-pub(crate) struct ToldClock {
-    told: Option<Told>,
-    /// The latest time of what it answered by itself.
+pub(crate) struct GrantedClock {
+    granted: Option<Granted>,
+    /// The latest time of the session's pending operations.
     last: Time,
 }
 
 #[derive(Debug)]
-struct Told {
-    /// The earliest time that a client was given.
+struct Granted {
+    /// The earliest time that the client got.
     first: Time,
-    /// The furthest ahead that the clock was of the time since the server began, and when it was last.
-    ahead_ns: i64,
+    /// The largest difference between the clock and the time since the server began, in nanoseconds, and when it was last so.
+    offset_ns: i64,
     since: Duration,
 }
 
-impl ToldClock {
-    fn tell(&mut self, now: Time, mono: Duration) {
-        let ahead_ns = now.0.saturating_sub(nanos(mono));
-        match &mut self.told {
-            None => self.told = Some(Told { first: now, ahead_ns, since: mono }),
-            Some(told) => {
-                told.first = told.first.min(now);
-                if ahead_ns >= told.ahead_ns {
-                    (told.ahead_ns, told.since) = (ahead_ns, mono);
+impl GrantedClock {
+    fn grant(&mut self, now: Time, mono: Duration) {
+        let offset_ns = now.0.saturating_sub(nanos(mono));
+        match &mut self.granted {
+            None => self.granted = Some(Granted { first: now, offset_ns, since: mono }),
+            Some(granted) => {
+                granted.first = granted.first.min(now);
+                if offset_ns >= granted.offset_ns {
+                    (granted.offset_ns, granted.since) = (offset_ns, mono);
                 }
             }
         }
     }
 
-    /// What it answered by itself took place at this time.
-    pub(crate) fn answered(&mut self, time: Time) {
+    /// A pending operation took place at this time.
+    pub(crate) fn acknowledged(&mut self, time: Time) {
         self.last = self.last.max(time);
     }
 
-    /// When something takes place that it asks for: its time does not go back behind what it answered by itself, unless our
-    /// clock was set.
+    /// The time of an operation that the client asks for: not before its earlier pending operations, unless the server's clock was
+    /// set.
     fn now(&self, now: Time) -> Time {
         let is_near = self.last.0 <= now.0.saturating_add(nanos(SKEW));
         if is_near { now.max(self.last) } else { now }
     }
 
-    /// What its clock, going on from that, may show by now, from the earliest to the latest.
+    /// The earliest and the latest time that the client may read by now from what it was granted.
     fn span(&self, mono: Duration) -> Option<(Time, Time)> {
-        let told = self.told.as_ref()?;
-        let gain = mono.saturating_sub(told.since) / DRIFT_PARTS;
-        let latest = told.ahead_ns.saturating_add(nanos(mono)).saturating_add(nanos(gain + SKEW));
-        Some((told.first, Time(latest)))
+        let granted = self.granted.as_ref()?;
+        let gain = mono.saturating_sub(granted.since) / DRIFT_PARTS;
+        let latest = granted.offset_ns.saturating_add(nanos(mono)).saturating_add(nanos(gain + SKEW));
+        Some((granted.first, Time(latest)))
     }
 }
 
@@ -95,7 +98,7 @@ fn nanos(span: Duration) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Inode numbers that a session may use by itself.
+/// Inode numbers that a session may use for pending operations.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers(Vec<(Ino, Ino)>);
 
@@ -120,8 +123,8 @@ impl Numbers {
 }
 
 impl Engine {
-    /// The names of a directory for one session, with numbers, if nothing is in the way; nobody is asked to give anything
-    /// up for it.
+    /// Grants the names of a directory to one session, with numbers, if nothing is in the way. The server recalls no lease for
+    /// it.
     pub(crate) fn lease_names(
         &mut self,
         dir: Ino,
@@ -136,7 +139,7 @@ impl Engine {
         }
         self.shards.ns.access(cred, dir, access::WRITE | access::EXEC)?;
         let none = (Ino(0), Ino(0));
-        if !self.may_work_ahead(dir, session, cred, m)? {
+        if !self.may_write_behind(dir, session, cred, m)? {
             return Ok(Answer::Names { leased: false, attr, numbers: none, now: m.now });
         }
         let count = u64::from(numbers.min(NUMBERS_MAX));
@@ -159,21 +162,21 @@ impl Engine {
             if first < end {
                 session.numbers.grant(first, end);
             }
-            session.clock.tell(m.now, m.mono);
+            session.clock.grant(m.now, m.mono);
         }
         self.clients.leases.limit(m.mono);
         Ok(Answer::Names { leased: true, attr, numbers: (first, end), now: m.now })
     }
 
-    /// Whether what a client does in a directory may be answered before the server knows of it.
-    fn may_work_ahead(
+    /// Whether a client may acknowledge operations in a directory before the server knows of them.
+    fn may_write_behind(
         &mut self,
         dir: Ino,
         session: SessionId,
         cred: &Cred,
         m: &Moment,
     ) -> Result<bool, Stop> {
-        // Who dies with the server needs no numbers.
+        // A session that ends with the server needs no numbers.
         let may_live = |session: &Session| !session.volatile && session.numbers.0.len() < RANGES_MAX;
         let lives_on = self.clients.sessions.get(session).is_some_and(may_live);
         if !lives_on || self.is_realm() || self.is_resending() || m.health != Health::Good || m.tight {
@@ -192,35 +195,37 @@ impl Engine {
         Ok(!self.must_decouple(dir, session, cred)?)
     }
 
-    /// Carries out what was promised, from where it stopped.
-    pub(crate) fn ahead(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+    /// Carries out pending operations, from where it stopped.
+    pub(crate) fn write_behind(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
         let request = &task.request;
-        let Call::Ahead { ops, told } = &request.call else { unreachable!("called for these only") };
+        let Call::WriteBehind { ops, acknowledged } = &request.call else {
+            unreachable!("called for these only")
+        };
         if ops.len() > BATCH_OPS_MAX {
             return Err(Failure::Malformed(format!("a batch has at most {BATCH_OPS_MAX} operations")).into());
         }
         if request.seq == Seq(0) {
-            return Err(Failure::Malformed("what was promised has numbers".into()).into());
+            return Err(Failure::Malformed("pending operations have numbers".into()).into());
         }
         if request.again.is_none() {
-            // The client asks once more, and tells its callers meanwhile.
+            // On a refusal the client sends the message once more, and refuses its callers' other changes meanwhile.
             self.may_change(m)?;
         }
         while let Some(op) = ops.get(task.results.len()) {
             let at = task.results.len();
-            let told = told[at];
+            let one = acknowledged[at];
             let asked = Asked {
                 session: task.session,
                 slot,
                 seq: Seq(request.seq.0.saturating_add(at as u64)),
                 again: request.again,
                 cred: &request.cred,
-                open: told.open,
+                open: one.open,
                 leases: true,
-                told: Some(told),
+                acknowledged: Some(one),
                 op,
             };
-            if !may_be_told(op) {
+            if !may_be_acknowledged(op) {
                 task.results.push(Err(Failure::Refused(Refusal::NotPermitted)));
                 continue;
             }
@@ -229,7 +234,7 @@ impl Engine {
                     if let (Op::Make { .. }, Some(session)) =
                         (op, self.clients.sessions.get_mut(task.session))
                     {
-                        session.numbers.take(told.ino);
+                        session.numbers.take(one.ino);
                     }
                     self.counters.count(op.counter());
                     task.results.push(Ok((done.position, done.outcome)));
@@ -241,31 +246,36 @@ impl Engine {
             }
         }
         let results = std::mem::take(&mut task.results).into_iter();
-        let Call::Ahead { ops, told } = &task.request.call else { unreachable!("as above") };
-        type Told<'a> = ((Result<(Position, Outcome), Failure>, &'a Foretold), &'a Op);
-        let with_lease = |((result, told), op): Told<'_>| {
+        let Call::WriteBehind { ops, acknowledged } = &task.request.call else { unreachable!("as above") };
+        type Executed<'a> = ((Result<(Position, Outcome), Failure>, &'a Acknowledged), &'a Op);
+        let with_lease = |((result, one), op): Executed<'_>| {
             let (position, outcome) = result?;
-            // Of one whose times are not what it was told the client must not believe what it knows.
+            // The inode's times differ from those that the client has: it must not cache them.
             let is_made = matches!(op, Op::Make { .. });
-            let is_other = is_made && outcome.attr.is_some_and(|attr| attr.btime != told.time);
-            let lease = if is_other { LeaseMode::None } else { self.clients.lease_told(op, told.ino, slot) };
+            let is_other = is_made && outcome.attr.is_some_and(|attr| attr.btime != one.time);
+            let lease = if is_other { LeaseMode::None } else { self.clients.lease_after(op, one.ino, slot) };
             Ok((position, lease))
         };
-        Ok(Answer::Ahead(results.zip(told).zip(ops).map(with_lease).collect()))
+        Ok(Answer::WriteBehind(results.zip(acknowledged).zip(ops).map(with_lease).collect()))
     }
 
-    /// The number that the caller of an operation was told, if it may be used.
-    pub(crate) fn offer_told(&mut self, asked: &Asked<'_>, told: Foretold) -> Result<Ino, Stop> {
+    /// The inode number that the caller of a pending operation got, if it may be used.
+    pub(crate) fn offer_acknowledged(
+        &mut self,
+        asked: &Asked<'_>,
+        acknowledged: Acknowledged,
+    ) -> Result<Ino, Stop> {
+        let ino = acknowledged.ino;
         let Op::Make { parent, .. } = asked.op else { return Err(Refusal::NotPermitted.into()) };
-        // What comes again was told under a lease that ended with the connection.
+        // An operation that is sent again was acknowledged under a lease that ended with the connection.
         let may = asked.again.is_some() || self.clients.leases.holds_names(*parent, asked.slot);
-        if !may || parent.shard() != told.ino.shard() {
+        if !may || parent.shard() != ino.shard() {
             return Err(Refusal::NotPermitted.into());
         }
-        if self.clients.sessions.get(asked.session).is_some_and(|session| session.numbers.has(told.ino)) {
-            return Ok(told.ino);
+        if self.clients.sessions.get(asked.session).is_some_and(|session| session.numbers.has(ino)) {
+            return Ok(ino);
         }
-        match self.shards.offer_former(told.ino)? {
+        match self.shards.offer_former(ino)? {
             Some(ino) if asked.again.is_some() => Ok(ino),
             _ => Err(Refusal::NotPermitted.into()),
         }
@@ -273,26 +283,27 @@ impl Engine {
 }
 
 impl Clients {
-    /// When an operation takes place. What its caller was told is believed as far as it can be so.
+    /// When an operation takes place. The server believes the time that its caller got as far as it is possible.
     pub(crate) fn time_of(&self, asked: &Asked<'_>, m: &Moment) -> Time {
         let session = self.sessions.get(asked.session);
-        let Some(claimed) = asked.former_time().or(asked.told.map(|told| told.time)) else {
+        let Some(claimed) = asked.former_time().or(asked.acknowledged.map(|one| one.time)) else {
             return session.map_or(m.now, |session| session.clock.now(m.now));
         };
         let known = session.and_then(|session| session.clock.span(m.mono));
         let latest = Time(m.now.0.saturating_add(nanos(SKEW)));
         let latest = known.map_or(latest, |(_, may_show)| latest.max(may_show));
         let mut earliest = None;
-        if let (Some(_), Op::Make { parent, .. } | Op::Unlink { parent, .. }) = (asked.told, asked.op) {
-            // The lease of what is said again ended with the connection; after a restart nobody knows of it.
+        if let (Some(_), Op::Make { parent, .. } | Op::Unlink { parent, .. }) = (asked.acknowledged, asked.op)
+        {
+            // The lease of an operation that is sent again ended with the connection, and a restarted server does not know it.
             let leased = self.leases.names_since(*parent, asked.slot).filter(|_| asked.again.is_none());
             earliest = leased.or(known.map(|(first, _)| first));
         }
         claimed.max(earliest.unwrap_or(claimed)).min(latest)
     }
 
-    /// The lease on what an operation was about; of a new directory on its names.
-    fn lease_told(&self, op: &Op, ino: Ino, slot: Slot) -> LeaseMode {
+    /// The lease on the inode of a pending operation that was carried out; of a new directory on its names.
+    fn lease_after(&self, op: &Op, ino: Ino, slot: Slot) -> LeaseMode {
         let mode = self.leases.mode(ino, slot);
         match matches!(op, Op::Make { make: Make::Dir, .. }) {
             true if self.leases.holds_names(ino, slot) => LeaseMode::Exclusive,
@@ -302,15 +313,16 @@ impl Clients {
     }
 }
 
-/// What may be told afterwards: names that come and go, the content of small files, and attributes.
-fn may_be_told(op: &Op) -> bool {
+/// Whether a client may acknowledge an operation before the server knows of it: one that makes or removes a name, writes the
+/// content of a small file, or sets attributes.
+fn may_be_acknowledged(op: &Op) -> bool {
     let is_sized = matches!(op, Op::SetAttr { change, .. } if change.size.is_some());
     let is_node = matches!(op, Op::Make { make: Make::Node { .. }, .. });
-    let is_told = matches!(
+    let is_of_kind = matches!(
         op,
         Op::Make { .. } | Op::Unlink { .. } | Op::Write { body: Body::Inline(_), .. } | Op::SetAttr { .. }
     );
-    is_told && !is_sized && !is_node
+    is_of_kind && !is_sized && !is_node
 }
 
 #[cfg(test)]
@@ -320,27 +332,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_told_clock_bounds_what_its_client_may_show() {
+    fn granted_clock_bounds_the_times_of_its_client() {
         let at = |secs: i64| Time(secs * 1_000_000_000);
         let mono = Duration::from_secs;
-        let mut clock = ToldClock::default();
+        let mut clock = GrantedClock::default();
         assert_eq!(clock.span(mono(5)), None);
-        clock.tell(at(1_000), mono(10));
+        clock.grant(at(1_000), mono(10));
         assert_eq!(clock.span(mono(10)), Some((at(1_000), at(1_060))));
         assert_eq!(clock.span(mono(330)), Some((at(1_000), at(1_390))), "ten seconds gained in 320");
-        // The clock was set back: who was told before goes on from there. Then forward.
-        clock.tell(at(500), mono(330));
+        // The clock was set back: a client that got it before continues from there. Then forward.
+        clock.grant(at(500), mono(330));
         assert_eq!(clock.span(mono(330)), Some((at(500), at(1_390))));
-        clock.tell(at(5_000), mono(330));
+        clock.grant(at(5_000), mono(330));
         assert_eq!(clock.span(mono(330)), Some((at(500), at(5_060))));
-        // What is asked for comes after what was answered, unless the clock was set.
+        // An operation that the client asks for comes after its pending operations, unless the clock was set.
         assert_eq!(clock.now(at(1_000)), at(1_000));
-        clock.answered(at(1_040));
-        clock.answered(at(1_030));
+        clock.acknowledged(at(1_040));
+        clock.acknowledged(at(1_030));
         assert_eq!((clock.now(at(1_000)), clock.now(at(1_050))), (at(1_040), at(1_050)));
         assert_eq!(clock.now(at(900)), at(900));
         // Nothing overflows.
-        clock.tell(Time(i64::MAX), mono(331));
+        clock.grant(Time(i64::MAX), mono(331));
         assert_eq!(clock.span(mono(400)).map(|(_, latest)| latest), Some(Time(i64::MAX)));
     }
 

@@ -13,7 +13,7 @@ use chiton_wire::{Reply, Welcome};
 
 use crate::wake_up::WakeUp;
 
-/// What a client is told when a position is durable.
+/// The answer that a client gets when a position is durable.
 pub(crate) enum OnDurable {
     /// The answer to a commit.
     Reply(Reply),
@@ -22,7 +22,7 @@ pub(crate) enum OnDurable {
 }
 
 impl OnDurable {
-    fn tell(self, sender: &Sender, now: Position) -> Result<(), ConnectionLost> {
+    fn send(self, sender: &Sender, now: Position) -> Result<(), ConnectionLost> {
         match self {
             OnDurable::Reply(reply) => sender.send(&Reply { durable: now, ..reply }),
             OnDurable::Welcome(mut welcome) => {
@@ -42,7 +42,7 @@ pub(crate) struct Commits {
     count: AtomicU64,
     /// The position that a request in the engine waits for; `u64::MAX` if none.
     engine_wants: AtomicU64,
-    /// Wakes the thread that tells the engine.
+    /// Wakes the thread that reports durable positions to the engine.
     pub(crate) scheduler_wake_up: WakeUp,
     /// Commits that passed the engine by and are not yet in its counters.
     pub(crate) here: AtomicU64,
@@ -97,7 +97,7 @@ impl Commits {
     pub(crate) fn answer(&self, durable: Position) {
         for (sender, notice) in self.due(durable) {
             // A client that is gone asks again, or its session ends by its silence.
-            let _ = notice.tell(&sender, durable);
+            let _ = notice.send(&sender, durable);
         }
     }
 

@@ -99,7 +99,7 @@ impl Plate {
             refused(reason, "the server has too many sessions; end some or raise its limit")
         })?;
         self.waiters.channels.add(session, Channel::Main, sender);
-        self.tell_when_durable(position, sender, OnDurable::Welcome(Box::new(self.accepted(opened))));
+        self.send_when_durable(position, sender, OnDurable::Welcome(Box::new(self.accepted(opened))));
         Ok(())
     }
 

@@ -255,11 +255,11 @@ impl Plate {
             });
         }
         if self.blocks_are_safe() {
-            return self.tell_when_durable(position, sender, OnDurable::Reply(reply));
+            return self.send_when_durable(position, sender, OnDurable::Reply(reply));
         }
         let sender = sender.clone();
         self.submit_io(0, move |plate| match plate.sync_blocks() {
-            Ok(()) => plate.tell_when_durable(position, &sender, OnDurable::Reply(reply)),
+            Ok(()) => plate.send_when_durable(position, &sender, OnDurable::Reply(reply)),
             Err(failure) => plate.send_all(&sender, vec![Reply { result: Err(failure), ..reply }]),
         });
     }
@@ -287,8 +287,8 @@ impl Plate {
         }
     }
 
-    /// Tells a client something as soon as a position is durable. No thread waits for that.
-    pub(crate) fn tell_when_durable(&self, position: Position, sender: &Sender, notice: OnDurable) {
+    /// Sends an answer to a client as soon as a position is durable. No thread waits for that.
+    pub(crate) fn send_when_durable(&self, position: Position, sender: &Sender, notice: OnDurable) {
         self.waiters.commits.wait(position, sender.clone(), notice);
         self.journal.request_commit();
         // It may have become durable before it was noted.
@@ -377,7 +377,7 @@ fn changes(call: &Call) -> bool {
     match call {
         Call::Op { .. }
         | Call::Batch { .. }
-        | Call::Ahead { .. }
+        | Call::WriteBehind { .. }
         | Call::Grown { .. }
         | Call::PutBlock { .. } => true,
         Call::Realm(call) => {

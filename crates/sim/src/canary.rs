@@ -22,10 +22,10 @@ pub enum Canary {
     MergeLoses,
     /// A decoupling's policy allows others to interfere, although it says otherwise.
     BlockIgnored,
-    /// Operations of write-behind are reported as received, and are not.
-    PromiseLost,
+    /// The network answers pending operations, and the server never gets them.
+    PendingLost,
     /// The network releases the lease on a directory's names while its holder still sends operations there.
-    PromiseLate,
+    PendingLate,
     /// The declarations in a client's greeting are dropped: files with buffered content, and directories with
     /// pending operations.
     DeclarationLost,
@@ -47,8 +47,8 @@ impl Canary {
         Canary::DiscardMerges,
         Canary::MergeLoses,
         Canary::BlockIgnored,
-        Canary::PromiseLost,
-        Canary::PromiseLate,
+        Canary::PendingLost,
+        Canary::PendingLate,
         Canary::DeclarationLost,
         Canary::CallersAreRoot,
         Canary::GroupsForgotten,

@@ -146,7 +146,7 @@ impl Question {
                 let changes_nothing = names.len() == 2 && names[0] == names[1];
                 if changes_nothing { Vec::new() } else { names.into_iter().map(|(dir, _)| dir).collect() }
             }
-            Call::Ahead { ops, .. } => {
+            Call::WriteBehind { ops, .. } => {
                 let mut dirs: Vec<Ino> = ops.iter().filter_map(changed_in).collect();
                 dirs.dedup();
                 dirs
@@ -154,7 +154,7 @@ impl Question {
             _ => Vec::new(),
         };
         let made_early = match &request.call {
-            Call::Ahead { told, .. } => told.iter().map(|told| told.ino).collect(),
+            Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.ino).collect(),
             _ => Vec::new(),
         };
         Question {

@@ -98,18 +98,18 @@ fn interference_in_a_blocked_subtree_is_noticed() {
 }
 
 #[test]
-fn promises_that_are_not_kept_are_noticed() {
-    is_noticed(Canary::PromiseLost, 0, &["one client", "exactly-once", "crash oracle"]);
+fn lost_pending_operations_are_noticed() {
+    is_noticed(Canary::PendingLost, 0, &["one client", "exactly-once", "crash oracle"]);
 }
 
 #[test]
 fn late_pending_operations_are_noticed() {
-    is_noticed(Canary::PromiseLate, 0, &["leases", "linearizability", "exactly-once"]);
+    is_noticed(Canary::PendingLate, 0, &["leases", "linearizability", "exactly-once"]);
 }
 
 #[test]
 fn answers_that_no_order_explains_are_noticed() {
-    is_noticed(Canary::PromiseLost, 0, &["linearizability"]);
+    is_noticed(Canary::PendingLost, 0, &["linearizability"]);
 }
 
 /// A writer that is not asked to push its appends.

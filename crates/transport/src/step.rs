@@ -232,7 +232,7 @@ fn answer_bytes_max(request: &Request) -> usize {
             (*entries_max as usize).saturating_mul(128).min(FRAME_BYTES_MAX)
         }
         Call::Batch { ops, .. } => ops.len() * 128,
-        Call::Ahead { ops, .. } => ops.len() * 16,
+        Call::WriteBehind { ops, .. } => ops.len() * 16,
         _ => 0,
     }
 }

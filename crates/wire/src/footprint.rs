@@ -43,7 +43,7 @@ impl Call {
             Call::SetLock { .. }
             | Call::Op { .. }
             | Call::Batch { .. }
-            | Call::Ahead { .. }
+            | Call::WriteBehind { .. }
             | Call::LeaseNames { .. }
             | Call::Ended { .. }
             | Call::Commit { .. }

@@ -118,8 +118,8 @@ pub struct Request {
     pub call: Call,
 }
 
-/// What an operation that is sent again was answered with the first time, so that it becomes what its caller
-/// was told, also when the server has lost it: the same inode number, the same time.
+/// The first answer to an operation that is sent again. The server repeats it, with the same inode number and the same time, also
+/// when it has lost the operation: the caller has seen them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Again {
     /// [`Welcome::Accepted`]'s `boot` of the start of the server that answered it first.
@@ -133,9 +133,9 @@ pub struct Again {
     pub time: Time,
 }
 
-/// What the caller of an operation was told before the server heard of it.
+/// The answer that the client gave to the caller of an operation before the server knew of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Foretold {
+pub struct Acknowledged {
     /// The inode that it makes (one of the next of the numbers that the session was granted in its shard), writes or removes.
     pub ino: Ino,
     /// When.
@@ -161,14 +161,14 @@ pub enum Call {
         /// Stop at the first that is refused.
         stop_on_failure: bool,
     },
-    /// Carry out, in order, what the client has answered by itself under exclusive leases on the names of the directories
-    /// concerned (making but nodes, removing, writing inline content); each gets a result of its own. Who makes a directory so
-    /// has such a lease on it.
-    Ahead {
+    /// Carry out pending operations, in order: the client has acknowledged them under exclusive leases on the names of their
+    /// directories. They make inodes (no nodes), remove names, write inline content or set attributes (no size). Each gets a result
+    /// of its own. A client that makes a directory so gets such a lease on it.
+    WriteBehind {
         /// The operations.
         ops: Vec<Op>,
-        /// Of each operation, what its caller was told.
-        told: Vec<Foretold>,
+        /// Of each operation, the answer that its caller got.
+        acknowledged: Vec<Acknowledged>,
     },
     /// Answer a question.
     Query(Query),
@@ -184,8 +184,8 @@ pub enum Call {
         /// What for.
         mode: LeaseMode,
     },
-    /// An exclusive lease on the names of a directory, and inode numbers for what is made there: the client may then change
-    /// them and tell the server afterwards ([`Call::Ahead`]). Not waited for: see [`Answer::Names`].
+    /// An exclusive lease on the names of a directory, and inode numbers for new files there. The client may then acknowledge
+    /// changes of these names, and send them afterwards ([`Call::WriteBehind`]). Not waited for: see [`Answer::Names`].
     LeaseNames {
         /// Directory.
         dir: Ino,
@@ -217,7 +217,7 @@ pub enum Call {
         locks: Vec<Lock>,
         /// Files with content that is not pushed, or of which a push is not answered.
         dirty: Vec<Ino>,
-        /// Directories in which operations were answered ahead ([`Call::Ahead`]) and the server has not answered them.
+        /// Directories with pending operations ([`Call::WriteBehind`]).
         names: Vec<Ino>,
     },
     /// Which operations of a session that is over were carried out: [`Answer::CarriedOut`], or
@@ -443,9 +443,9 @@ pub enum Answer {
     },
     /// A result for each operation of a batch that was performed, in order.
     Batch(Vec<Result<(Position, Outcome), Failure>>),
-    /// Of each operation of [`Call::Ahead`], in order: its position (as in `Op`), and the lease that the session now has on
+    /// Of each operation of [`Call::WriteBehind`], in order: its position (as in `Op`), and the lease that the session now has on
     /// what it is about (exclusive of a new directory: on its names).
-    Ahead(Vec<Result<(Position, LeaseMode), Failure>>),
+    WriteBehind(Vec<Result<(Position, LeaseMode), Failure>>),
     /// To [`Call::Ended`]: runs of numbers of operations that were carried out, each with its first number and the first past
     /// it, rising. They are durable. Operations below the last number that the client settled are not listed.
     CarriedOut(Vec<(Seq, Seq)>),
@@ -565,8 +565,8 @@ pub struct StatFs {
 pub struct Recall {
     /// To be repeated in the acknowledgement.
     pub id: u64,
-    /// Inode; [`Recall::EVERYTHING`]: each on which the client may hold a lease. Who is left `Shared` ones has told, then,
-    /// all that it did by itself.
+    /// Inode; [`Recall::EVERYTHING`]: each on which the client may hold a lease. A client that keeps a `Shared` one has sent its
+    /// pending operations before it acknowledges.
     pub ino: Ino,
     /// What the client may keep: `None`, or `Shared` (write back what is dirty, keep reading).
     pub keep: LeaseMode,

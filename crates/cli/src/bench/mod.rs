@@ -3,7 +3,6 @@
 //! Baseline and Chiton take turns in each round; ratios are made within a round and their median counts, because
 //! machines are shared and noisy. Nothing here is asserted: a benchmark informs, it does not judge.
 
-mod ahead;
 mod durable;
 mod engine;
 mod mount;
@@ -13,6 +12,7 @@ mod seqio;
 mod socket;
 mod subject;
 mod subtrees;
+mod write_behind;
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
-        (Group::Ahead, "creates by lease", ahead::measure),
+        (Group::WriteBehind, "creates by write-behind", write_behind::measure),
         (Group::Durable, "durable creates", durable::measure),
         (Group::Seqio, "one large file", seqio::measure),
         (Group::Restart, "restart", restart::measure),

@@ -14,7 +14,8 @@ use crate::failure::{Failure, Outcome};
 const ONE_BY_ONE: u64 = 50_000;
 const IN_FLIGHT: u64 = 500_000;
 const BATCHED: u64 = 5_000_000;
-const AHEAD: usize = 64;
+/// Requests of one thread that are under way at a time.
+const DEPTH: usize = 64;
 const BATCH: u64 = 1_000;
 
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
@@ -31,21 +32,26 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         let bare =
             echoed(&EchoOptions::pipelined_singly(Transport::Unix, in_flight))?.round_trips_per_second();
         rates[1].0.push(bare);
-        rates[1].1.push(ahead(&client, in_flight)?);
+        rates[1].1.push(pipelined(&client, in_flight)?);
         batched.push(in_batches(&client, BATCHED / plan.divisor)?);
         drop(client);
         subject.end()?;
     }
-    let [(echo_single, single), (echo_ahead, ours_ahead)] = rates;
+    let [(echo_single, single), (echo_pipelined, ours_pipelined)] = rates;
     let million = vec![1e6; batched.len()];
     let burst = BATCHED / plan.divisor;
     Ok(vec![
         Row::new("socket creates, one at a time / echo", "ops/s", &echo_single, &single)
             .with_target(0.6)
             .with_bound("CPU: system calls and wake-ups"),
-        Row::new("socket creates, 64 in flight / echo, a call for each", "ops/s", &echo_ahead, &ours_ahead)
-            .with_target(0.4)
-            .with_bound("CPU: the engine's work a create; the echo does none"),
+        Row::new(
+            "socket creates, 64 in flight / echo, a call for each",
+            "ops/s",
+            &echo_pipelined,
+            &ours_pipelined,
+        )
+        .with_target(0.4)
+        .with_bound("CPU: the engine's work a create; the echo does none"),
         Row::new(
             &format!("socket creates, batches of 1,000, burst of {burst} / a million"),
             "ops/s",
@@ -73,15 +79,15 @@ fn singly(client: &Client, n: u64) -> Outcome<f64> {
     Ok(n as f64 / seconds)
 }
 
-fn ahead(client: &Client, n: u64) -> Outcome<f64> {
-    let dir = directory(client, "/ahead")?;
+fn pipelined(client: &Client, n: u64) -> Outcome<f64> {
+    let dir = directory(client, "/pipelined")?;
     let caller = client.caller();
-    let mut waiting = VecDeque::with_capacity(AHEAD);
+    let mut waiting = VecDeque::with_capacity(DEPTH);
     let ((), seconds) = timed(|| {
         for i in 0..n {
-            if waiting.len() == AHEAD {
+            if waiting.len() == DEPTH {
                 // Half of them at once, so that requests and replies travel in company.
-                for pending in waiting.drain(..AHEAD / 2) {
+                for pending in waiting.drain(..DEPTH / 2) {
                     chiton_client::InFlight::wait(pending).map_err(Failure::failed)?;
                 }
             }

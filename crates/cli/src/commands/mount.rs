@@ -144,7 +144,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         decouples: !args.no_decouple && !args.inside.salvage,
         ..ClientOptions::default()
     };
-    if args.no_ahead {
+    if args.no_write_behind {
         options.write_behind_after = None;
     }
     options.files.data = match args.content {

@@ -174,7 +174,7 @@ impl Files {
         Ok(fh)
     }
 
-    /// To be taken before a question whose answer tells of a file: what is changed from here since is not in it.
+    /// To be taken before a question about a file: its answer lacks the changes that this client makes afterwards.
     pub fn changes(&self) -> Mark {
         self.changes.now()
     }
@@ -193,7 +193,7 @@ impl Files {
     pub fn release(&self, fh: u64) -> Result<(), Refusal> {
         let open = self.handles.write().remove(&fh).ok_or(Refusal::BadHandle)?;
         let file = &open.file;
-        // What close(2) has said already. (What is said here the kernel tells nobody.)
+        // Whether close(2) has reported it already. (The kernel drops the result of a release.)
         let is_reported = {
             let inner = file.lock();
             inner.is_dirty() && inner.failures > 0 && open.reported.load(Ordering::Relaxed) == inner.failures
@@ -499,7 +499,7 @@ impl Files {
     pub(super) fn give_up(&self, ino: Ino, inner: &mut Inner, why: Refusal, unreported: bool) {
         inner.drop_dirty(&self.budget);
         self.losses.note(ino, why, unreported);
-        self.options.tell_loss.tell(ino, why);
+        self.options.on_loss.report(ino, why);
     }
 
     /// One handle less. `unreported`: nobody knows that what is dirty still could not be pushed.

@@ -212,7 +212,7 @@ fn refusal_of(error: CallError) -> Refusal {
     }
 }
 
-/// Takes in what the server told.
+/// Takes in a piece of the file's map that the server answered.
 fn install(content: &mut Content, stored: Stored, range: &Range<u64>) -> Result<(), Refusal> {
     match stored {
         Stored::Inline(bytes) => *content = Content::Inline(bytes),

@@ -59,22 +59,22 @@ impl Losses {
 /// Called with the file and the reason whenever all that waits in a file to be stored is given up. By default a line on
 /// standard error. It must not call the client: the file is locked.
 #[derive(Clone)]
-pub struct TellLoss(Arc<dyn Fn(Ino, Refusal) + Send + Sync>);
+pub struct OnLoss(Arc<dyn Fn(Ino, Refusal) + Send + Sync>);
 
-impl TellLoss {
-    /// Tells `whom`.
-    pub fn new(whom: impl Fn(Ino, Refusal) + Send + Sync + 'static) -> TellLoss {
-        TellLoss(Arc::new(whom))
+impl OnLoss {
+    /// Reports losses to `report`.
+    pub fn new(report: impl Fn(Ino, Refusal) + Send + Sync + 'static) -> OnLoss {
+        OnLoss(Arc::new(report))
     }
 
-    pub(super) fn tell(&self, ino: Ino, why: Refusal) {
+    pub(super) fn report(&self, ino: Ino, why: Refusal) {
         (self.0)(ino, why);
     }
 }
 
-impl Default for TellLoss {
-    fn default() -> TellLoss {
-        TellLoss::new(|ino, why| {
+impl Default for OnLoss {
+    fn default() -> OnLoss {
+        OnLoss::new(|ino, why| {
             tracing::warn!(
                 "data written to inode {ino} is lost: {why}; the next fsync of the file reports it"
             )
@@ -82,8 +82,8 @@ impl Default for TellLoss {
     }
 }
 
-impl fmt::Debug for TellLoss {
+impl fmt::Debug for OnLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TellLoss")
+        f.write_str("OnLoss")
     }
 }

@@ -44,7 +44,7 @@ mod write;
 pub use block_io::{BlockError, BlockIo, DirectBlocks, ServerBlocks};
 pub(crate) use file::WriteNumber;
 pub use files::Files;
-pub use loss::TellLoss;
+pub use loss::OnLoss;
 pub use near_blocks::NearBlocks;
 pub use options::{DataMode, FilesOptions};
 pub use seek::Whence;

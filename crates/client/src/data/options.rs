@@ -5,7 +5,7 @@ use std::time::Duration;
 use chiton_model::{CHUNK_BYTES, INLINE_BYTES_MAX};
 use chiton_objects::BLOCK_BYTES_MAX;
 
-use super::TellLoss;
+use super::OnLoss;
 
 /// What readers and writers of one file on different clients see of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -46,7 +46,7 @@ pub struct FilesOptions {
     /// Threads that read ahead.
     pub read_ahead_threads: usize,
     /// Called when written data are lost.
-    pub tell_loss: TellLoss,
+    pub on_loss: OnLoss,
 }
 
 impl Default for FilesOptions {
@@ -63,7 +63,7 @@ impl Default for FilesOptions {
             first_block: 1,
             upload_threads: 2,
             read_ahead_threads: 2,
-            tell_loss: TellLoss::default(),
+            on_loss: OnLoss::default(),
         }
     }
 }

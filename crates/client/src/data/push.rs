@@ -222,25 +222,25 @@ impl Files {
         }
     }
 
-    /// Tells the server of the blocks that are stored, and of the size.
+    /// Reports the stored blocks and the size to the server.
     fn send(&self, file: &FileState, size: u64, stamp: &Stamp) -> Result<(), Refusal> {
-        let (extents, mut size_told) = {
+        let (extents, mut size_sent) = {
             let inner = file.lock();
             (inner.sending.iter().copied().collect::<Vec<Extent>>(), inner.attr.size)
         };
         // Another client may have made the file longer, where nothing prevents that.
-        let size = if self.options.data == DataMode::Linearizable { size } else { size.max(size_told) };
+        let size = if self.options.data == DataMode::Linearizable { size } else { size.max(size_sent) };
         let parts = in_operations(extents);
         // The second would find another end than the first.
         let hold = self.hold(stamp.appended.filter(|_| parts.len() == 1), stamp.mapped);
         let mut parts = parts.into_iter().peekable();
         while let Some(part) = parts.next() {
             let data_end = part.iter().rev().find(|e| !e.block.is_hole()).map_or(0, Extent::end);
-            size_told = if parts.peek().is_none() { size } else { size_told.max(data_end) };
+            size_sent = if parts.peek().is_none() { size } else { size_sent.max(data_end) };
             let op = Op::Write {
                 ino: file.ino,
                 body: Body::Extents(part.clone()),
-                size: size_told,
+                size: size_sent,
                 mtime: stamp.mtime,
                 kill_setid: stamp.kill_setid,
                 hold,
@@ -248,7 +248,7 @@ impl Files {
             let answer = self.call_in(stamp.session, &stamp.cred, Call::Op { op, open: false });
             let mut inner = file.lock();
             self.sent(file.ino, &mut inner, answer)?;
-            if hold != Hold::None && parts.peek().is_none() && inner.attr.size != size_told {
+            if hold != Hold::None && parts.peek().is_none() && inner.attr.size != size_sent {
                 inner.was_moved();
                 return Ok(());
             }
@@ -350,7 +350,7 @@ impl Files {
     }
 }
 
-/// Parts the extents into operations: each in order of offsets, and no block in two of them, because the server tells
+/// Parts the extents into operations: each in order of offsets, and no block in two of them, because the server decides
 /// from one operation alone whether a block is shared.
 fn in_operations(mut extents: Vec<Extent>) -> Vec<Vec<Extent>> {
     if extents.len() <= EXTENTS_MAX {

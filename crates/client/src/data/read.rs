@@ -263,7 +263,7 @@ impl Files {
     }
 
     /// Whether the store itself reads blocks ahead; asks it once.
-    fn tells_store(&self, open: &OpenFile, block: BlockId) -> bool {
+    fn store_reads_ahead(&self, open: &OpenFile, block: BlockId) -> bool {
         let mut ahead = open.ahead.lock();
         let reads = ahead.asked == block || self.io.will_need(block);
         ahead.asked = if reads { block } else { BlockId::HOLE };
@@ -272,7 +272,7 @@ impl Files {
 
     /// Lets the pool fetch a range of a block into the cache.
     fn fetch_ahead(&self, open: &OpenFile, part: Wanted) {
-        if self.tells_store(open, part.block) {
+        if self.store_reads_ahead(open, part.block) {
             return;
         }
         let (mut offset, end) = (part.block_offset, part.block_offset + part.len as u32);

@@ -204,7 +204,7 @@ impl Files {
     }
 }
 
-/// Stores a block, unless somebody else does, and tells the file.
+/// Stores a block, unless another thread does, and records it in the file.
 pub(super) fn run_upload(file: &FileState, upload: &Upload, io: &dyn BlockIo, budget: &Budget) {
     let Some(result) = upload.run(io, budget) else { return };
     let mut inner = file.lock();

@@ -1,4 +1,4 @@
-//! A server in memory that loses requests, replies, its memory, and sessions when told to.
+//! A server in memory that loses requests, replies, its memory, and sessions on request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! What was answered before the server knew of it, in a session: sent in order and once, told when it is lost.
+//! Pending operations of a session: they are sent in order and once, and a loss is reported.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_model::{Make, Op, Outcome};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
-use chiton_wire::{Answer, Call, Failure, Foretold, LeaseMode, Reply, Request};
+use chiton_wire::{Acknowledged, Answer, Call, Failure, LeaseMode, Reply, Request};
 
 use crate::session::{CarriedOut, Session};
 use crate::write_behind::Behind;
@@ -23,13 +23,13 @@ fn file(n: u64) -> Op {
 }
 
 fn acknowledge(session: &mut Session, n: u64, open: bool) {
-    let told = Foretold { ino: Ino(100 + n), time: Time(n as i64), open };
-    session.acknowledge(&Cred::ROOT, file(n), told, DIR, NOW);
+    let acknowledged = Acknowledged { ino: Ino(100 + n), time: Time(n as i64), open };
+    session.acknowledge(&Cred::ROOT, file(n), acknowledged, DIR, NOW);
 }
 
 fn inos(call: &Call) -> Vec<u64> {
     match call {
-        Call::Ahead { told, .. } => told.iter().map(|told| told.ino.0 - 100).collect(),
+        Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.ino.0 - 100).collect(),
         _ => panic!("no pending operations: {call:?}"),
     }
 }
@@ -43,7 +43,7 @@ fn reply(request: &Request, positions: &[Option<u64>], durable: u64) -> Reply {
         id: request.id,
         epoch: Epoch(1),
         durable: Position(durable),
-        result: Ok(Answer::Ahead(positions.iter().map(result).collect())),
+        result: Ok(Answer::WriteBehind(positions.iter().map(result).collect())),
     }
 }
 
@@ -77,8 +77,8 @@ fn message_grows_until_it_is_sent() {
     assert!(session.next_message().is_none());
     // Another user's go in another message.
     acknowledge(&mut session, 7, false);
-    let told = Foretold { ino: Ino(108), ..Foretold::default() };
-    session.acknowledge(&Cred::new(5, 5, &[]), file(8), told, DIR, NOW);
+    let acknowledged = Acknowledged { ino: Ino(108), ..Acknowledged::default() };
+    session.acknowledge(&Cred::new(5, 5, &[]), file(8), acknowledged, DIR, NOW);
     assert_eq!([sent(&mut session), sent(&mut session)].map(|request| request.cred.uid), [0, 5]);
 }
 
@@ -89,8 +89,8 @@ fn a_message_is_gathered_while_it_is_the_next_and_can_take_more() {
     (1..=2).for_each(|n| acknowledge(&mut session, n, false));
     assert_eq!(session.gathering(), Some((Seq(1), NOW, 2)));
     // Another caller's need a message of their own: the first takes no more.
-    let told = Foretold { ino: Ino(103), ..Foretold::default() };
-    session.acknowledge(&Cred { uid: 7, ..Cred::ROOT }, file(3), told, DIR, NOW);
+    let acknowledged = Acknowledged { ino: Ino(103), ..Acknowledged::default() };
+    session.acknowledge(&Cred { uid: 7, ..Cred::ROOT }, file(3), acknowledged, DIR, NOW);
     assert_eq!(session.gathering(), None);
     sent(&mut session);
     assert_eq!(session.gathering(), Some((Seq(3), NOW, 1)));
@@ -127,7 +127,9 @@ fn restart_sends_pending_operations_again_as_acknowledged() {
     let resends = session.resume(2, Position(10));
     assert!(session.next_message().is_none(), "all are sent again");
     let opened = |call: &Call| match call {
-        Call::Ahead { told, .. } => told.iter().map(|told| (told.ino.0 - 100, told.open)).collect::<Vec<_>>(),
+        Call::WriteBehind { acknowledged, .. } => {
+            acknowledged.iter().map(|one| (one.ino.0 - 100, one.open)).collect::<Vec<_>>()
+        }
         Call::Op { open, .. } => vec![(0, *open)],
         _ => panic!("{call:?}"),
     };
@@ -196,7 +198,7 @@ fn what_is_closed_before_the_server_hears_of_it_is_not_opened_there() {
     (1..=3).for_each(|n| acknowledge(&mut session, n, true));
     [101, 102].into_iter().for_each(|ino| session.closed(Ino(ino)));
     let opened = |request: &Request| match &request.call {
-        Call::Ahead { told, .. } => told.iter().map(|told| told.open).collect::<Vec<_>>(),
+        Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.open).collect::<Vec<_>>(),
         call => panic!("{call:?}"),
     };
     let first = sent(&mut session);
@@ -208,7 +210,13 @@ fn what_is_closed_before_the_server_hears_of_it_is_not_opened_there() {
     session.answered(&first, &reply(&first, &[Some(10), Some(11), Some(12)], 0));
     // A removal does not hold the close back that is to come before it.
     let unlink = Op::Unlink { parent: DIR, name: Name::try_from("f3").expect("a name") };
-    session.acknowledge(&Cred::ROOT, unlink, Foretold { ino: Ino(103), ..Foretold::default() }, DIR, NOW);
+    session.acknowledge(
+        &Cred::ROOT,
+        unlink,
+        Acknowledged { ino: Ino(103), ..Acknowledged::default() },
+        DIR,
+        NOW,
+    );
     let closes = session.take_closes().expect("it is made");
     assert_eq!(closes.call, Call::Closed { inos: vec![Ino(103)] });
 }
@@ -226,13 +234,13 @@ fn only_what_is_made_is_opened_when_it_is_sent_again() {
         kill_setid: false,
         hold: Default::default(),
     };
-    let told = Foretold { ino: Ino(101), time: Time(1), open: false };
-    session.acknowledge(&Cred::ROOT, write, told, DIR, NOW);
+    let acknowledged = Acknowledged { ino: Ino(101), time: Time(1), open: false };
+    session.acknowledge(&Cred::ROOT, write, acknowledged, DIR, NOW);
     let request = sent(&mut session);
     let opens = |session: &mut Session, boot| -> Vec<bool> {
         let resends = session.resume(boot, Position(0));
         let open = |call: &Call| match call {
-            Call::Ahead { told, .. } => told.iter().map(|told| told.open).collect(),
+            Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.open).collect(),
             Call::Op { open, .. } => vec![*open],
             call => panic!("{call:?}"),
         };

@@ -47,14 +47,14 @@ fn each_operation_takes_effect_once_whatever_is_lost() {
     for fate in [Fate::Fine, Fate::RequestLost, Fate::ReplyLost, Fate::ServerDies] {
         let server = FakeServer::default();
         let client = connect(&server);
-        let mut told = Vec::new();
+        let mut answered = Vec::new();
         for name in ["a", "b", "c", "d"] {
             if name == "c" {
                 server.0.lock().fates.push_back(fate);
             }
-            told.push((name.to_string(), create(&client, name, false).expect("carried out")));
+            answered.push((name.to_string(), create(&client, name, false).expect("carried out")));
         }
-        assert_eq!(journal(&server), told, "{fate:?}");
+        assert_eq!(journal(&server), answered, "{fate:?}");
         assert!(!server.0.lock().overtaken, "{fate:?}: something new came before what is sent again");
     }
 }
@@ -63,18 +63,18 @@ fn each_operation_takes_effect_once_whatever_is_lost() {
 fn what_is_durable_is_not_sent_again_and_what_is_not_keeps_its_inode_number() {
     let server = FakeServer::default();
     let client = connect(&server);
-    let mut told = Vec::new();
+    let mut answered = Vec::new();
     for name in ["a", "b", "c"] {
-        told.push((name.to_string(), create(&client, name, false).expect("made")));
+        answered.push((name.to_string(), create(&client, name, false).expect("made")));
     }
     client.commit(Position(0)).expect("durable");
     for name in ["d", "e"] {
-        told.push((name.to_string(), create(&client, name, false).expect("made")));
+        answered.push((name.to_string(), create(&client, name, false).expect("made")));
     }
     server.0.lock().restart();
     assert_eq!(journal(&server).len(), 3, "d and e are lost with the server");
-    told.push(("f".into(), create(&client, "f", false).expect("made")));
-    assert_eq!(journal(&server), told);
+    answered.push(("f".into(), create(&client, "f", false).expect("made")));
+    assert_eq!(journal(&server), answered);
     client.commit(Position(0)).expect("nothing was lost");
 }
 
@@ -249,7 +249,7 @@ fn memory_for_what_is_not_durable_is_bounded() {
 #[derive(Clone, Debug)]
 enum Step {
     Create(Fate),
-    Ahead(Vec<Fate>),
+    Pipelined(Vec<Fate>),
     Commit,
     Restart,
     Cut,
@@ -267,7 +267,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => fate().prop_map(Step::Create),
-        2 => prop::collection::vec(fate(), 1..6).prop_map(Step::Ahead),
+        2 => prop::collection::vec(fate(), 1..6).prop_map(Step::Pipelined),
         1 => Just(Step::Commit),
         1 => Just(Step::Restart),
         1 => Just(Step::Cut),
@@ -277,32 +277,32 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Whatever breaks, and whenever: the journal holds what callers were told, once each, in their order.
+    /// Whatever breaks, and whenever: the journal holds what callers saw, once each, in their order.
     #[test]
     fn histories_of_failures_leave_every_operation_once_and_in_order(steps in prop::collection::vec(step(), 1..20)) {
         let server = FakeServer::default();
         let client = connect(&server);
-        let mut told = Vec::new();
+        let mut answered = Vec::new();
         for step in steps {
-            let fresh = told.len();
+            let fresh = answered.len();
             match step {
                 Step::Create(fate) => {
                     server.0.lock().fates.push_back(fate);
                     let name = format!("f{fresh}");
                     let ino = create(&client, &name, false).expect("carried out");
-                    told.push((name, ino));
+                    answered.push((name, ino));
                 }
-                Step::Ahead(fates) => {
+                Step::Pipelined(fates) => {
                     let count = fates.len();
                     server.0.lock().fates.extend(fates);
                     let names: Vec<String> = (0..count).map(|n| format!("f{}", fresh + n)).collect();
-                    let ahead: Vec<_> = names
+                    let started: Vec<_> = names
                         .iter()
                         .map(|name| client.start(&Cred::ROOT, Call::Op { op: make(name), open: false }))
                         .collect();
-                    for (name, underway) in names.into_iter().zip(ahead) {
+                    for (name, underway) in names.into_iter().zip(started) {
                         let Ok(Answer::Op { outcome, .. }) = underway.wait() else { panic!("not carried out") };
-                        told.push((name, outcome.attr.expect("made").ino));
+                        answered.push((name, outcome.attr.expect("made").ino));
                     }
                 }
                 Step::Commit => client.commit(Position(0)).expect("nothing was lost"),
@@ -313,8 +313,8 @@ proptest! {
         server.0.lock().fates.clear();
         // Whatever is still missing comes with the next connection, before this.
         let last = create(&client, "last", false).expect("made");
-        told.push(("last".into(), last));
-        prop_assert_eq!(journal(&server), told);
+        answered.push(("last".into(), last));
+        prop_assert_eq!(journal(&server), answered);
         prop_assert!(!server.0.lock().overtaken);
     }
 }

@@ -17,7 +17,7 @@ use chiton_runtime::sync::Mutex;
 use chiton_types::{
     Attr, BlockId, Cred, Ino, Kind, Mode, Name, Position, Privileges, Refusal, SessionId, Time,
 };
-use chiton_wire::{Answer, Call, Foretold, LeaseMode, Query};
+use chiton_wire::{Acknowledged, Answer, Call, LeaseMode, Query};
 use proptest::prelude::*;
 
 use crate::handler::Handler;
@@ -150,18 +150,18 @@ impl Service for Reference {
             call => panic!("not asked here: {call:?}"),
         }
     }
-    fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, _dir: Ino) -> bool {
+    fn enqueue(&self, cred: &Cred, op: &Op, acknowledged: Acknowledged, _dir: Ino) -> bool {
         let mut tree = self.tree.lock();
         if tree.takes_none {
             return false;
         }
         let (wanted, full) = tree.wanted.clone().expect("an operation is under way");
-        let server = tree.events(&full, &wanted, told.time, told.ino);
-        let queued = tree.events(cred, op, told.time, told.ino);
+        let server = tree.events(&full, &wanted, acknowledged.time, acknowledged.ino);
+        let queued = tree.events(cred, op, acknowledged.time, acknowledged.ino);
         let (events, _) = server.unwrap_or_else(|fault| panic!("{wanted:?} by {full:?}: {fault:?}"));
         assert_eq!(Ok(&events), queued.as_ref().map(|(events, _)| events), "{wanted:?} by {full:?}");
         tree.apply(&events);
-        tree.clock = tree.clock.max(told.time);
+        tree.clock = tree.clock.max(acknowledged.time);
         tree.acknowledged += 1;
         true
     }

@@ -1,5 +1,5 @@
-//! What is answered without a question under a lease on the names of a directory, and what is not: beside a server that is
-//! told nothing.
+//! What is acknowledged by write-behind and what is not, beside a server that never gets
+//! the pending operations.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::{RealWorld, SharedWorld, World};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, SessionId, Time};
-use chiton_wire::{Answer, Call, Foretold, LeaseMode, Query};
+use chiton_wire::{Acknowledged, Answer, Call, LeaseMode, Query};
 use tempfile::TempDir;
 
 use super::near::Near;
@@ -32,7 +32,7 @@ const FLAGS: OpenFlags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
 struct Silent {
     inner: Near,
     asked: Mutex<Vec<Call>>,
-    queued: Mutex<Vec<(Op, Foretold, Ino)>>,
+    queued: Mutex<Vec<(Op, Acknowledged, Ino)>>,
     /// What is started is not answered.
     is_slow: Mutex<bool>,
     changed: Condvar,
@@ -54,8 +54,8 @@ impl Service for Silent {
         self.asked.lock().push(call.clone());
         self.inner.call(cred, call)
     }
-    fn enqueue(&self, _cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
-        self.queued.lock().push((op.clone(), told, dir));
+    fn enqueue(&self, _cred: &Cred, op: &Op, one: Acknowledged, dir: Ino) -> bool {
+        self.queued.lock().push((op.clone(), one, dir));
         true
     }
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
@@ -131,7 +131,7 @@ impl Site {
         let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
         Server::format(&data, &owner, &world).expect("formatted");
         let server = Server::start(&data, ServerOptions::default(), world).expect("started");
-        let inner = Near::begin(&server, "told");
+        let inner = Near::begin(&server, "silent");
         let service = Arc::new_cyclic(|me| Silent {
             inner,
             asked: Mutex::default(),
@@ -181,8 +181,8 @@ impl Site {
 
     /// What was queued since it was last asked for, in words.
     fn queued(&self) -> Vec<String> {
-        let in_words = |(op, told, dir): (Op, Foretold, Ino)| {
-            let n = told.ino.counter().wrapping_sub(FIRST);
+        let in_words = |(op, one, dir): (Op, Acknowledged, Ino)| {
+            let n = one.ino.counter().wrapping_sub(FIRST);
             match op {
                 Op::Make { parent, .. } | Op::Unlink { parent, .. } => assert_eq!(dir, parent),
                 _ => {}
@@ -193,11 +193,11 @@ impl Site {
                 Op::Make { name, make: Make::Symlink { .. }, .. } => format!("symlink {name} {n}"),
                 Op::Unlink { name, .. } => format!("unlink {name}"),
                 Op::Write { ino, body: Body::Inline(bytes), size, .. } => {
-                    assert_eq!((ino, size), (told.ino, bytes.len() as u64));
+                    assert_eq!((ino, size), (one.ino, bytes.len() as u64));
                     format!("write {size} {n}")
                 }
                 Op::SetAttr { ino, .. } => {
-                    assert_eq!(ino, told.ino);
+                    assert_eq!(ino, one.ino);
                     format!("attributes {n}")
                 }
                 op => format!("{op:?}"),
@@ -219,7 +219,7 @@ fn a_small_file_is_made_written_read_and_closed_without_a_question() {
     site.write(fh, 0, b"hello");
     site.client.flush(fh).expect("closed");
     assert_eq!(site.queued(), ["file a 0", "write 5 0"]);
-    // Written again it is told again, as a whole.
+    // Written again it is queued again, as a whole.
     site.write(fh, 5, b" world");
     assert_eq!(site.client.read(fh, 0, 100).expect("read"), b"hello world");
     let open = site.client.getattr(made.ino, None).expect("known").attr;
@@ -249,8 +249,8 @@ fn attributes_of_what_was_made_are_changed_without_a_question() {
     // As a kernel asks for a chown.
     let owner = AttrChange { uid: Some(made.uid), kill_setid: true, ..Default::default() };
     client.setattr(&caller, made.ino, owner, None).expect("set");
-    let told = ["file a 0", "write 5 0", "attributes 0", "attributes 0", "attributes 0"];
-    assert_eq!(site.queued(), told);
+    let expected = ["file a 0", "write 5 0", "attributes 0", "attributes 0", "attributes 0"];
+    assert_eq!(site.queued(), expected);
     client.release(fh).expect("closed");
     let seen = client.getattr(made.ino, None).expect("known").attr;
     assert_eq!((seen.mode, seen.mtime, seen.size), (Mode(0o600), at, 5));
@@ -298,7 +298,7 @@ fn that_what_was_made_has_no_security_attributes_is_known() {
     let (made, _) = site.create("a");
     let get = |name: &[u8]| client.getxattr(&caller, made.ino, name);
     assert_eq!((get(b"security.capability"), site.asked()), (Err(Refusal::NoXattr), 0));
-    assert_eq!(get(b"user.a"), Err(Refusal::Stale), "the server was told nothing");
+    assert_eq!(get(b"user.a"), Err(Refusal::Stale), "the operation never reached the server");
     let set = client.setxattr(&caller, made.ino, b"security.capability", b"x", XattrHow::Set);
     assert_eq!(set, Err(Refusal::Stale));
     site.asked();
@@ -306,7 +306,7 @@ fn that_what_was_made_has_no_security_attributes_is_known() {
 }
 
 #[test]
-fn what_is_promised_is_not_earlier_than_what_the_server_has_changed() {
+fn pending_operation_is_not_earlier_than_changes_of_the_server() {
     let site = Site::new();
     let (made, _) = site.create("a");
     // The server's clock is ahead of what is known of it here.
@@ -329,12 +329,12 @@ fn what_others_may_have_seen_is_written_by_asking() {
         ("the directory is", |site, _| site.client.handler.recall(site.dir, LeaseMode::Shared)),
         ("linked", |site, ino| {
             let linked = site.client.link(&site.client.caller(), ino, Ino::ROOT, b"elsewhere");
-            assert_eq!(linked.map(drop), Err(Refusal::Stale), "the server was told nothing");
+            assert_eq!(linked.map(drop), Err(Refusal::Stale), "the operation never reached the server");
         }),
         ("moved", |site, _| {
             let (caller, how) = (site.client.caller(), RenameHow::Replace);
             let moved = site.client.rename(&caller, site.dir, b"a", Ino::ROOT, b"a", how);
-            assert_eq!(moved, Err(Refusal::NotFound), "the server was told nothing");
+            assert_eq!(moved, Err(Refusal::NotFound), "the operation never reached the server");
         }),
     ];
     for (what, end) in ends {
@@ -344,7 +344,7 @@ fn what_others_may_have_seen_is_written_by_asking() {
         site.asked();
         let written = site.client.write(&site.client.caller(), fh, 0, b"hello");
         let closed = written.and_then(|_| site.client.flush(fh));
-        assert_eq!(closed, Err(Refusal::Stale), "{what}: the server was told nothing");
+        assert_eq!(closed, Err(Refusal::Stale), "{what}: the operation never reached the server");
         assert_eq!(site.queued(), ["file a 0"], "{what}");
         assert!(site.asked() > 0, "{what}");
     }
@@ -355,7 +355,7 @@ fn what_is_large_is_written_by_asking() {
     let site = Site::new();
     let (_, fh) = site.create("large");
     site.write(fh, 0, &[7; 100_000]);
-    assert_eq!(site.client.flush(fh), Err(Refusal::Stale), "the server was told nothing");
+    assert_eq!(site.client.flush(fh), Err(Refusal::Stale), "the operation never reached the server");
     assert_eq!(site.queued(), ["file large 0"]);
 }
 
@@ -437,7 +437,7 @@ fn what_was_there_is_removed_without_a_question_if_nothing_else_is_to_be_known()
 }
 
 #[test]
-fn who_may_not_remove_is_told_so_by_the_server() {
+fn server_refuses_removals_without_permission() {
     let site = Site::new();
     let caller = site.client.caller();
     let change = AttrChange { mode: Some(Mode(0o1777)), ..AttrChange::default() };
@@ -454,7 +454,7 @@ fn who_may_not_remove_is_told_so_by_the_server() {
     assert_eq!(
         (removed, site.asked()),
         (Err(Refusal::NotFound), 1),
-        "asked, and the server was told nothing"
+        "asked, and the operation never reached the server"
     );
     site.client.unlink(&stranger, site.dir, b"theirs").expect("removed");
     assert_eq!(site.queued(), ["unlink theirs"]);
@@ -477,14 +477,14 @@ fn a_tree_is_unpacked_all_the_way_down_without_a_question() {
         site.client.release(fh).expect("closed");
         site.client.unlink(&caller, dir, b"link").expect("removed");
         let n = depth * 3;
-        let told = [
+        let expected = [
             format!("dir down {n}"),
             format!("symlink link {}", n + 1),
             format!("file file {}", n + 2),
             format!("write 5 {}", n + 2),
             "unlink link".to_owned(),
         ];
-        assert_eq!(site.queued(), told);
+        assert_eq!(site.queued(), expected);
         assert_eq!(site.asked(), 0);
     }
     // Whether a group's bit stays is decided by the rules of the server, too.
@@ -498,7 +498,7 @@ fn a_tree_is_unpacked_all_the_way_down_without_a_question() {
 }
 
 #[test]
-fn an_operation_of_which_nobody_waits_to_hear_keeps_nobody_from_working_ahead_for_long() {
+fn operation_that_nobody_waits_for_ends_no_write_behind_for_long() {
     let site = Site::new();
     let (_, fh) = site.create("a");
     site.client.release(fh).expect("closed");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use chiton_model::{Event, Make, Op, Outcome};
 use chiton_namespace::{ContentIn, Context, Fault, InodeFacts, Planned, plan};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Time};
-use chiton_wire::{Foretold, LeaseMode};
+use chiton_wire::{Acknowledged, LeaseMode};
 
 use super::held::Held;
 use super::known::Known;
@@ -73,7 +73,7 @@ impl Attempt<'_> {
         // depends on them.)
         let op = &Op::Make { parent, name: name.clone(), make: make.clone(), mode: attr.mode };
         let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
-        if !self.queue(op, Foretold { ino, time, open }, parent, &outcome) {
+        if !self.queue(op, Acknowledged { ino, time, open }, parent, &outcome) {
             return None;
         }
         held.numbers.take(ino);
@@ -104,7 +104,7 @@ impl Attempt<'_> {
         let time = held.clock.now(self.now);
         let (_, planned) = self.plan(&Known::two(cache, dir, victim), op, Ino(0), time)?;
         let outcome = Outcome { attr: None, gone: planned.gone, other: planned.other, time };
-        if !self.queue(op, Foretold { ino, time, open: false }, parent, &outcome) {
+        if !self.queue(op, Acknowledged { ino, time, open: false }, parent, &outcome) {
             return None;
         }
         held.clock.seen(time);
@@ -146,8 +146,8 @@ impl Attempt<'_> {
         // Later than all that is known of it, and not later than where the server will put it.
         let attr = event.changed(&before, before.position.next())?;
         let outcome = Outcome { attr: Some(attr), gone: None, other: None, time: Time(0) };
-        let told = Foretold { ino: known.ino, time, open: false };
-        if self.queue(op, told, made.dir, &outcome) { outcome.attr } else { None }
+        let acknowledged = Acknowledged { ino: known.ino, time, open: false };
+        if self.queue(op, acknowledged, made.dir, &outcome) { outcome.attr } else { None }
     }
 
     /// The one event that carries an operation out, if the server could not refuse it.
@@ -164,14 +164,14 @@ impl Attempt<'_> {
     }
 
     /// Queues an operation for the server, and records what it does. False if the queue takes none now.
-    fn queue(&self, op: &Op, told: Foretold, dir: Ino, outcome: &Outcome) -> bool {
+    fn queue(&self, op: &Op, acknowledged: Acknowledged, dir: Ino, outcome: &Outcome) -> bool {
         let (cache, recalls) = (&self.core.cache, self.service.recalls());
         let outline = self.core.outline(op);
         let ops = std::slice::from_ref(&outline);
         cache.begins(ops);
         // Under the lock that a recall takes before it forgets what is cached.
         let since = cache.since(recalls);
-        let is_queued = self.service.enqueue(&Cred { umask: 0, ..self.cred.clone() }, op, told, dir);
+        let is_queued = self.service.enqueue(&Cred { umask: 0, ..self.cred.clone() }, op, acknowledged, dir);
         if is_queued {
             // The exclusive lease on a directory is one on its names; on its attributes it is shared.
             let is_dir = matches!(op, Op::Make { make: Make::Dir, .. });

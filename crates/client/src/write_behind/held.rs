@@ -24,7 +24,7 @@ const FILES_MAX: usize = 65_536;
 pub(super) struct HeldDir {
     /// The link count is an upper bound: names that the server removed are not counted down.
     pub(super) facts: InodeFacts,
-    /// Tells this lease from earlier ones on the same directory.
+    /// Differs from that of earlier leases on the same directory.
     pub(super) lease: u64,
 }
 

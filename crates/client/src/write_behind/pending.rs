@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use chiton_model::{Make, Op};
 use chiton_types::{Cred, Ino, Position, Refusal, Seq};
-use chiton_wire::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query, Request};
+use chiton_wire::{Acknowledged, Again, Answer, Call, Failure, LeaseMode, Query, Request};
 use hashbrown::HashMap;
 
 use crate::session::{Kept, Session, call_bytes, journalled};
@@ -110,9 +110,10 @@ impl Behind {
             Call::SetLock { lock, .. } | Call::GetLock { lock } => Behind::Inode(lock.ino),
             Call::Grown { ino, .. } => Behind::Inode(*ino),
             // Closes of pending files are held back: see `Session::take_closes`.
-            Call::Closed { .. } | Call::Reopen { .. } | Call::Ahead { .. } | Call::LeaseNames { .. } => {
-                Behind::Nothing
-            }
+            Call::Closed { .. }
+            | Call::Reopen { .. }
+            | Call::WriteBehind { .. }
+            | Call::LeaseNames { .. } => Behind::Nothing,
             Call::Query(Query::StatFs)
             | Call::CancelLock { .. }
             | Call::Ended { .. }
@@ -127,16 +128,23 @@ impl Behind {
 
 impl Session {
     /// Keeps an operation whose caller is answered now. It is about a name in `dir`, or an inode that has one there.
-    pub(crate) fn acknowledge(&mut self, cred: &Cred, op: Op, told: Foretold, dir: Ino, now: Duration) {
-        if told.open {
-            *self.opens.entry(told.ino).or_default() += 1;
+    pub(crate) fn acknowledge(
+        &mut self,
+        cred: &Cred,
+        op: Op,
+        acknowledged: Acknowledged,
+        dir: Ino,
+        now: Duration,
+    ) {
+        if acknowledged.open {
+            *self.opens.entry(acknowledged.ino).or_default() += 1;
         }
         let pending = &mut self.pending;
-        let about = (dir, told.ino, matches!(op, Op::Unlink { .. }));
+        let about = (dir, acknowledged.ino, matches!(op, Op::Unlink { .. }));
         *pending.dirs.entry(dir).or_default() += 1;
-        *pending.inodes.entry(told.ino).or_default() += 1;
+        *pending.inodes.entry(acknowledged.ino).or_default() += 1;
         if !about.2 {
-            *pending.unclosed.entry(told.ino).or_default() += 1;
+            *pending.unclosed.entry(acknowledged.ino).or_default() += 1;
         }
         pending.count += 1;
         let is_open = self.kept.back().is_some_and(|kept| {
@@ -152,11 +160,11 @@ impl Session {
         let kept = self.kept.back_mut().expect("there is one now");
         let bytes = call_bytes(std::slice::from_ref(&op));
         let request = Arc::get_mut(&mut kept.request).expect("what is not sent is nobody else's");
-        let Call::Ahead { ops, told: all } = &mut request.call else {
+        let Call::WriteBehind { ops, acknowledged: all } = &mut request.call else {
             unreachable!("messages to be sent are of pending operations")
         };
         ops.push(op);
-        all.push(told);
+        all.push(acknowledged);
         // Credentials that carry more decide alike.
         if !request.cred.covers(cred) {
             request.cred = cred.clone();
@@ -176,7 +184,7 @@ impl Session {
     fn begin_message(&mut self, cred: &Cred, now: Duration) {
         let seq = Seq(self.next_seq);
         let settled = self.settled();
-        let call = Call::Ahead { ops: Vec::new(), told: Vec::new() };
+        let call = Call::WriteBehind { ops: Vec::new(), acknowledged: Vec::new() };
         let request = Request {
             id: self.next_id,
             seq,
@@ -225,14 +233,14 @@ impl Session {
     fn close_unsent(&mut self, seq: Seq) {
         let (opens, mut closes) = (std::mem::take(&mut self.opens), std::mem::take(&mut self.closes));
         let request = self.find(seq).and_then(|kept| Arc::get_mut(&mut kept.request));
-        if let Some(Request { call: Call::Ahead { told, .. }, .. }) = request {
-            let is_closed = |told: &&mut Foretold| told.open && !opens.contains_key(&told.ino);
-            let mut closed: HashMap<Ino, &mut Foretold> =
-                told.iter_mut().filter(is_closed).map(|told| (told.ino, told)).collect();
+        if let Some(Request { call: Call::WriteBehind { acknowledged, .. }, .. }) = request {
+            let is_closed = |one: &&mut Acknowledged| one.open && !opens.contains_key(&one.ino);
+            let mut closed: HashMap<Ino, &mut Acknowledged> =
+                acknowledged.iter_mut().filter(is_closed).map(|one| (one.ino, one)).collect();
             if !closed.is_empty() {
                 closes.retain(|ino| match closed.remove(ino) {
-                    Some(told) => {
-                        told.open = false;
+                    Some(one) => {
+                        one.open = false;
                         false
                     }
                     None => true,
@@ -309,24 +317,24 @@ impl Session {
     pub(crate) fn answers_of_pending(
         &mut self,
         ops: &[Op],
-        told: &[Foretold],
+        acknowledged: &[Acknowledged],
         results: &[Result<(Position, LeaseMode), Failure>],
     ) -> Vec<Option<Again>> {
-        let mut answers = Vec::with_capacity(told.len());
-        for (at, (op, told)) in ops.iter().zip(told).enumerate() {
+        let mut answers = Vec::with_capacity(acknowledged.len());
+        for (at, (op, one)) in ops.iter().zip(acknowledged).enumerate() {
             let position =
                 results.get(at).and_then(|result| result.as_ref().ok()).map(|(position, _)| *position);
             self.lost |= position.is_none();
-            answers.push(position.and_then(|position| journalled(again_of(self.boot, op, told, position))));
+            answers.push(position.and_then(|position| journalled(again_of(self.boot, op, one, position))));
         }
         answers
     }
 }
 
 /// Where and how a pending operation took effect.
-pub(crate) fn again_of(boot: u64, op: &Op, told: &Foretold, position: Position) -> Again {
-    let ino = if makes(op) { told.ino } else { Ino(0) };
-    Again { boot, position, ino, time: told.time }
+pub(crate) fn again_of(boot: u64, op: &Op, acknowledged: &Acknowledged, position: Position) -> Again {
+    let ino = if makes(op) { acknowledged.ino } else { Ino(0) };
+    Again { boot, position, ino, time: acknowledged.time }
 }
 
 /// Whether an operation makes an inode, which can be open from its first moment on.
@@ -337,15 +345,16 @@ pub(crate) fn makes(op: &Op) -> bool {
 /// Of the operations of an answered message: inodes on which the lease is weaker than the client believes, with the lease that it
 /// has; and those of refused operations.
 pub(crate) fn weaker_leases(request: &Request, answer: &Answer) -> Vec<(Ino, LeaseMode)> {
-    let (Call::Ahead { ops, told }, Answer::Ahead(results)) = (&request.call, answer) else {
+    let (Call::WriteBehind { ops, acknowledged }, Answer::WriteBehind(results)) = (&request.call, answer)
+    else {
         return Vec::new();
     };
-    type Acknowledged<'a> = (&'a Op, &'a Foretold);
-    let weaker = |((op, told), result): (Acknowledged<'_>, &Result<(Position, LeaseMode), Failure>)| {
+    type Pending<'a> = (&'a Op, &'a Acknowledged);
+    let weaker = |((op, one), result): (Pending<'_>, &Result<(Position, LeaseMode), Failure>)| {
         let lease = result.as_ref().map_or(LeaseMode::None, |(_, lease)| *lease);
-        (lease < lease_on(op)).then_some((told.ino, lease))
+        (lease < lease_on(op)).then_some((one.ino, lease))
     };
-    ops.iter().zip(told).zip(results).filter_map(weaker).collect()
+    ops.iter().zip(acknowledged).zip(results).filter_map(weaker).collect()
 }
 
 /// The lease on its inode that the client assumes after an operation; of a directory on its names.

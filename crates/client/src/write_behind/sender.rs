@@ -23,7 +23,7 @@ use std::time::Duration;
 use chiton_model::Op;
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Cred, Ino, Seq};
-use chiton_wire::{Call, Failure, Foretold, LeaseMode, Reply, Request};
+use chiton_wire::{Acknowledged, Call, Failure, LeaseMode, Reply, Request};
 
 use super::{Behind, weaker_leases};
 use crate::connected::{Link, State};
@@ -113,7 +113,7 @@ fn to_gather(next: (Seq, Duration, usize), urgent: Option<Seq>, now: Duration) -
 }
 
 fn removes(request: &Request) -> bool {
-    matches!(&request.call, Call::Ahead { ops, .. } if ops.iter().any(|op| matches!(op, Op::Unlink { .. })))
+    matches!(&request.call, Call::WriteBehind { ops, .. } if ops.iter().any(|op| matches!(op, Op::Unlink { .. })))
 }
 
 /// Records a reply. Returns inodes on which the lease is weaker than the client believed; a recall is acknowledged only after
@@ -161,7 +161,7 @@ impl State {
 
 impl Link {
     /// Queues an operation that the client acknowledges. False if the caller must ask the server.
-    pub(crate) fn enqueue(&self, cred: &Cred, op: &Op, told: Foretold, dir: Ino) -> bool {
+    pub(crate) fn enqueue(&self, cred: &Cred, op: &Op, acknowledged: Acknowledged, dir: Ino) -> bool {
         let now = self.world.monotonic();
         let mut state = self.state.lock();
         let (count, since) = state.session.pending_ops();
@@ -175,7 +175,7 @@ impl Link {
         {
             return false;
         }
-        state.session.acknowledge(cred, op.clone(), told, dir, now);
+        state.session.acknowledge(cred, op.clone(), acknowledged, dir, now);
         // The first of a message, and the last that is waited for.
         let is_news =
             state.session.gathering().is_none_or(|(.., count)| count == 1 || count >= GATHER_OPS_MAX);

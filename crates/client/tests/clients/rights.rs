@@ -182,23 +182,23 @@ fn act(client: &Client, dir: Ino, person: &Person, name: u8, deed: &Deed) -> Cam
     }
 }
 
-fn ahead_messages(client: &Client) -> u64 {
+fn pending_messages(client: &Client) -> u64 {
     let status = client.admin("status").expect("status");
     let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
-    status["operations"]["ahead"].as_u64().unwrap_or(0)
+    status["operations"]["write_behind"].as_u64().unwrap_or(0)
 }
 
 #[test]
-fn the_server_and_a_client_ahead_of_it_decide_alike() {
+fn server_and_write_behind_decide_alike() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
     let site = Site::new();
     let server = site.connected_with(ClientOptions { write_behind_after: None, ..ClientOptions::default() });
-    let ahead =
+    let writer =
         site.connected_with(ClientOptions { write_behind_after: Some(0), ..ClientOptions::default() });
     let (count, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let before = ahead_messages(&server);
+    let before = pending_messages(&server);
     let mut runner =
         TestRunner::new(ProptestConfig { cases: 80, failure_persistence: None, ..Default::default() });
     runner
@@ -215,17 +215,17 @@ fn the_server_and_a_client_ahead_of_it_decide_alike() {
                 client.setattr(&client.caller(), dir, change, None).expect("set");
                 dir
             };
-            let dirs = (make(&server, "server"), make(&ahead, "ahead"));
+            let dirs = (make(&server, "server"), make(&writer, "writer"));
             // Whoever knows all names may be given them.
-            ahead.readdir(&ahead.caller(), dirs.1, 0, 100, false).expect("listed");
+            writer.readdir(&writer.caller(), dirs.1, 0, 100, false).expect("listed");
             for (at, (person, name, deed)) in steps.iter().enumerate() {
                 let planned = act(&server, dirs.0, person, *name, deed);
-                let acknowledged = act(&ahead, dirs.1, person, *name, deed);
+                let acknowledged = act(&writer, dirs.1, person, *name, deed);
                 done.fetch_add(usize::from(planned.is_ok()), Ordering::Relaxed);
                 prop_assert_eq!(&acknowledged, &planned, "step {}: {:?} {:?}", at, person, deed);
             }
             // What was acknowledged and then refused is lost, and the next commit says so.
-            prop_assert_eq!(ahead.sync(), Ok(()), "a pending operation was refused");
+            prop_assert_eq!(writer.sync(), Ok(()), "a pending operation was refused");
             for name in 0..5 {
                 let name = format!("name-{name}");
                 let seen = |dir| find(&server, dir, name.as_bytes()).map(|attr| shown(&attr));
@@ -234,6 +234,6 @@ fn the_server_and_a_client_ahead_of_it_decide_alike() {
             Ok(())
         })
         .expect("both decide alike");
-    assert!(ahead_messages(&server) - before > 40, "the client was hardly ever ahead");
+    assert!(pending_messages(&server) - before > 40, "the client hardly ever wrote behind");
     assert!(done.load(Ordering::Relaxed) > 200, "hardly anything was allowed");
 }

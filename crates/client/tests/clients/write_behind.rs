@@ -1,5 +1,5 @@
 //! "An exclusive lease on a directory lets it create there without waiting, in batches, under strong consistency, until
-//! someone else comes": what is made ahead is there for whoever looks, in order, once, whatever happens to the server.
+//! someone else comes": what write-behind makes is there for every client that looks, in order, once, whatever happens to the server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ fn files_of_one_directory_are_made_in_batches_and_there_for_whoever_looks() {
     check(&other, &told);
     check(&client, &told);
     assert_eq!(count(&other, "make_file"), FILES as u64, "each once");
-    let messages = count(&other, "ahead");
+    let messages = count(&other, "write_behind");
     assert!(messages > 0 && count(&other, "lease_names") > 0, "the lease was used");
     assert_eq!(client.create_file("/dir/f7", b"").map(drop), Err(Refusal::Exists));
     assert_eq!(other.create_file("/dir/f7", b"").map(drop), Err(Refusal::Exists));
@@ -95,7 +95,7 @@ fn what_was_written_and_closed_is_there_for_whoever_looks() {
         let content = |name: &str| other.read_file(format!("{path}/{name}")).expect("read");
         assert_eq!((content("f0"), content("f7")), (b"f0".to_vec(), b"f7 and more".to_vec()));
     }
-    assert!(count(&other, "ahead") >= 40, "the lease was used in each");
+    assert!(count(&other, "write_behind") >= 40, "the lease was used in each");
 }
 
 /// A tree that one client unpacks: what is in it, in the order in which it is made. Some of it is removed again.
@@ -168,7 +168,7 @@ fn a_tree_is_unpacked_in_batches_and_there_for_whoever_looks() {
     }
     assert!(count(&other, "make_dir") >= 120 && count(&other, "make_symlink") == 120);
     assert!(
-        count(&other, "ahead") > 0 && count(&other, "lease_names") < 60,
+        count(&other, "write_behind") > 0 && count(&other, "lease_names") < 60,
         "what is made below needs no question"
     );
 }
@@ -260,7 +260,7 @@ fn who_does_not_want_it_asks_for_each_file() {
     let client = site.connected_with(ClientOptions { write_behind_after: None, ..ClientOptions::default() });
     client.mkdir_all("/dir").expect("made");
     check(&client, &make(&client, "/dir", 0..20));
-    assert_eq!((count(&client, "ahead"), count(&client, "lease_names")), (0, 0));
+    assert_eq!((count(&client, "write_behind"), count(&client, "lease_names")), (0, 0));
 }
 
 #[test]
@@ -319,12 +319,12 @@ fn what_was_answered_is_there_for_whoever_removes_or_moves_it() {
         let left = client.list(&dir).expect("listed").len();
         assert_eq!(left, if n % 4 == 0 { 9 } else { 10 }, "{dir}");
     }
-    assert!(count(&other, "ahead") >= 60, "the lease was used in each");
+    assert!(count(&other, "write_behind") >= 60, "the lease was used in each");
 }
 
 /// As `tar` unpacks a file: made, written, its time and mode set, closed.
 #[test]
-fn attributes_that_were_set_ahead_are_those_that_others_see() {
+fn attributes_set_by_write_behind_are_those_that_others_see() {
     let site = Site::new();
     let (client, other) = (site.connected(), site.connected());
     let dir = client.mkdir_all("/dir").expect("made").ino;
@@ -351,7 +351,7 @@ fn attributes_that_were_set_ahead_are_those_that_others_see() {
         assert_eq!(Attr { position: told.position, ..seen.clone() }, told, "{name}");
         assert!(seen.position >= told.position, "what is guessed is not later than what is");
     }
-    assert!(count(&other, "ahead") > 0 && count(&other, "setattr") >= 200);
+    assert!(count(&other, "write_behind") > 0 && count(&other, "setattr") >= 200);
 }
 
 #[test]

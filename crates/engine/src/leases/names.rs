@@ -44,7 +44,7 @@ impl Leases {
             // One that is alone is given no entry, and may have one from before.
             self.set(dir, slot, LeaseMode::Shared);
         }
-        // Who asks for more numbers may have told less than was made since he has them.
+        // A client that asks for more numbers may have pending operations from earlier, so its lease keeps its beginning.
         let since = self.names_since(dir, slot).unwrap_or(now);
         self.names.insert(dir, Named { slot, since });
         true
@@ -61,7 +61,8 @@ impl Leases {
         self.names.get(&dir).filter(|holder| holder.slot == slot).map(|holder| holder.since)
     }
 
-    /// Whether `slot` must wait before it looks at a directory: another holds its names, and is asked to tell.
+    /// Whether `slot` must wait before it looks at a directory: another client holds its names, and is asked to send its pending
+    /// operations.
     #[inline]
     pub(crate) fn names_conflict(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
         !self.names.is_empty()
@@ -77,7 +78,7 @@ impl Leases {
             && self.conflict(dir, slot, LeaseMode::None, mono)
     }
 
-    /// Whether anybody holds the names of a directory: all are asked to tell what they did.
+    /// Directories whose names clients hold: all these clients are asked to send their pending operations.
     pub(crate) fn any_names_conflict(&mut self, mono: Duration) -> SmallVec<[Ino; 4]> {
         let dirs: SmallVec<[Ino; 4]> = self.names.keys().copied().collect();
         dirs.into_iter().filter(|dir| self.conflict(*dir, Slot::SERVER, LeaseMode::Shared, mono)).collect()

@@ -155,7 +155,7 @@ fn the_session_that_holds_everything_hands_over_what_it_buffered_for_a_branch() 
     assert!(l.recall_everything(Shared, T) && l.recall_everything(Shared, T));
     assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Shared, grown: None })]);
     assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
-    assert!(!l.holds_names(INO, A), "what it makes from now on it does not tell afterwards");
+    assert!(!l.holds_names(INO, A), "it ends write-behind");
     assert_eq!(l.grant(INO, A, Exclusive, true, T), Nothing, "frozen");
     l.freeze(T);
     assert!(!l.recall_everything(Shared, T), "it has none that it could have buffered under");

@@ -45,7 +45,7 @@ impl Engine {
         let is_fleeting = d.is_fleeting;
         let branch = self.shards.branch_name(id, name)?;
         self.may_change(m)?;
-        if let Some(root) = self.tell_blocked(id, m) {
+        if let Some(root) = self.recall_blocked(id, m) {
             return Err(Stop::Wait(Wait::Leases(smallvec![root])));
         }
         if is_fleeting {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariants:
-//! - In a decoupled client nothing is done to a border or below it, and nothing is told of it but that it is there: whoever
-//!   asks is to ask elsewhere.
+//! - A decoupled client does nothing to a border or below it, and answers only that it is there: its caller is to ask the main
+//!   server.
 //! - A border, and what is above it, is neither moved nor removed there: somebody may have it for himself.
 //! - Which directories are borders does not change while there is the decoupling.
 

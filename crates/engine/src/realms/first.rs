@@ -1,8 +1,8 @@
-//! A client that decouples subtrees is told when it is time: before its first change in one whose policy says so.
+//! The server asks a client to decouple a subtree before the client's first change in it, if the policy says so.
 //!
 //! Invariants:
-//! - Only what changes something is told so, and only to sessions that said that they decouple, of users who may: others are
-//!   served as if it were strong.
+//! - Only changes get that answer, and only from sessions that said that they decouple, of users who may. Other requests are
+//!   served as if the policy were strong.
 //! - Files that were opened for writing before the policy was set are written to their end: what their client holds of them
 //!   has no other place to go.
 
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Whether a session would be told to decouple a directory before it makes something there.
+    /// Whether a session would be asked to decouple a directory before it makes something there.
     pub(crate) fn must_decouple(&mut self, dir: Ino, session: SessionId, cred: &Cred) -> Result<bool, Stop> {
         if !self.may_have_to_decouple(session) {
             return Ok(false);

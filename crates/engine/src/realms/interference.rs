@@ -49,7 +49,8 @@ impl Engine {
         }
     }
 
-    /// What keeps others out of where an inode is, or a name in it: told with a lease, which is recalled before that ends.
+    /// The decoupling that keeps other clients from an inode, or from a name in it. The answer grants a lease on its root, which is
+    /// recalled before the decoupling ends.
     pub(crate) fn blocked_by(
         &mut self,
         slot: Slot,
@@ -84,8 +85,8 @@ impl Engine {
         Ok(Some(Blocked { root, only_writes, is_name, leased }))
     }
 
-    /// Asks for the leases that [`Engine::blocked_by`] gave: the root, if somebody still has one.
-    pub(crate) fn tell_blocked(&mut self, id: RealmId, m: &Moment) -> Option<Ino> {
+    /// Recalls the leases that [`Engine::blocked_by`] gave: the root, if a client still has one.
+    pub(crate) fn recall_blocked(&mut self, id: RealmId, m: &Moment) -> Option<Ino> {
         let kept = self.shards.ns.decoupling(id).filter(|d| d.branch.is_none())?;
         let (root, keeps) = (kept.root(), kept.interference != Interference::Allow);
         (keeps && self.clients.leases.conflict(root, Slot::SERVER, LeaseMode::None, m.mono)).then_some(root)
@@ -172,7 +173,7 @@ impl Shards {
         Ok(false)
     }
 
-    /// Refuses a name, in a directory that leads on, that does not lead on. Whether there is such a name is not told either.
+    /// Refuses a name, in a directory that leads on, that does not lead on. The refusal does not say whether there is such a name.
     pub(crate) fn may_look_up(&self, dir: Ino, name: &Name) -> Result<(), Stop> {
         let found = match self.ns.lookup(&Cred::ROOT, dir, name) {
             Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
@@ -214,8 +215,8 @@ impl Shards {
         }
     }
 
-    /// True if nothing of an inode may be told: it is a root that is kept from others, and leads nowhere. (What is below one
-    /// is not found.)
+    /// True if no answer may describe an inode: it is a root that is kept from others, and leads nowhere. (Inodes below one are
+    /// not found.)
     #[inline]
     pub(crate) fn is_hidden(&self, ino: Ino) -> Result<bool, Stop> {
         if !self.ns.has_decouplings() {

@@ -49,8 +49,8 @@ pub(crate) struct Merging {
     conflicts: Vec<Conflict>,
 }
 
-/// What was answered last about a window of a decoupling, for a client that did not hear it: conflicts are told once. It
-/// is in memory only.
+/// The last answer about a window of a decoupling, for a client that did not get it: conflicts are reported once. It is in
+/// memory only.
 #[derive(Debug)]
 pub(crate) struct Answered {
     window: MergeWindow,
@@ -122,7 +122,7 @@ impl Engine {
         let answer = match asked.standing(state, under_way.events.len() as u64) {
             Some(done) => self.may_merge(m).and_then(|()| self.piece(&asked, &mut under_way, state, done, m)),
             None => {
-                self.shards.tell_again(&asked, &mut under_way);
+                self.shards.answer_again(&asked, &mut under_way);
                 Ok(false)
             }
         };
@@ -130,7 +130,7 @@ impl Engine {
             Ok(stopped) => {
                 let state = self.shards.ns.decoupling(claim.realm).expect("it is claimed").state;
                 let Merging { skipped, lost, conflicts, .. } = *under_way;
-                self.shards.remember_told(&asked, skipped, &lost, &conflicts);
+                self.shards.remember_answer(&asked, skipped, &lost, &conflicts);
                 let position = self.journalled();
                 Ok(RealmAnswer::Merged(Merged { state, position, skipped, lost, conflicts, stopped }))
             }
@@ -238,7 +238,7 @@ impl Engine {
         self.events = emitted;
     }
 
-    /// What becomes of one event: applied (nothing to tell), or skipped.
+    /// Applies one event (nothing to report), or skips it.
     fn merge_event(
         &mut self,
         event: &mut Event,
@@ -311,7 +311,7 @@ impl Engine {
             self.shards.count_crumbs(*ino, extents);
         }
         if !piece.is_alone {
-            // Those that could be foreseen gave way before; others are told at least.
+            // Leases that the server could foresee were given up before; the others are recalled, and nothing waits for them.
             self.touched.clear();
             Namespace::touched(std::slice::from_ref(&event), &mut self.touched);
             for n in 0..self.touched.len() {
@@ -384,25 +384,33 @@ impl Engine {
 }
 
 impl Shards {
-    /// A call that is done already, asked again: what it found is told again.
-    fn tell_again(&self, asked: &Asked<'_>, merging: &mut Merging) {
-        let told = self.realms.told.get(&asked.claim.realm);
-        if let Some(told) = told.filter(|told| told.window == asked.window && told.from == asked.from) {
-            merging.skipped += told.skipped;
-            merging.lost.extend_from_slice(&told.lost);
-            merging.conflicts.extend_from_slice(&told.conflicts);
+    /// A call that is done already, asked again: its answer is repeated.
+    fn answer_again(&self, asked: &Asked<'_>, merging: &mut Merging) {
+        let last = self.realms.answered.get(&asked.claim.realm);
+        if let Some(last) = last.filter(|last| last.window == asked.window && last.from == asked.from) {
+            merging.skipped += last.skipped;
+            merging.lost.extend_from_slice(&last.lost);
+            merging.conflicts.extend_from_slice(&last.conflicts);
         }
     }
 
-    fn remember_told(&mut self, asked: &Asked<'_>, skipped: u64, lost: &[(u64, String)], found: &[Conflict]) {
+    fn remember_answer(
+        &mut self,
+        asked: &Asked<'_>,
+        skipped: u64,
+        lost: &[(u64, String)],
+        found: &[Conflict],
+    ) {
         let (realm, window, from) = (asked.claim.realm, asked.window, asked.from);
         if lost.is_empty() && found.is_empty() {
-            // What nobody may miss is not replaced by a later call's nothing, unless that is of another piece.
-            self.realms.told.retain(|id, told| *id != realm || (told.window, told.from) == (window, from));
+            // An answer with losses or conflicts is not replaced by an empty one, unless that is of another piece.
+            self.realms
+                .answered
+                .retain(|id, last| *id != realm || (last.window, last.from) == (window, from));
             return;
         }
         let (lost, conflicts) = (lost.to_vec(), found.to_vec());
-        self.realms.told.insert(realm, Answered { window, from, skipped, lost, conflicts });
+        self.realms.answered.insert(realm, Answered { window, from, skipped, lost, conflicts });
     }
 
     /// A number for a copy, without using it up.

@@ -74,7 +74,7 @@ impl Shards {
         }
     }
 
-    /// Whether the subtree ends at a directory in it: that there is one is told.
+    /// Whether the subtree ends at a directory in it. An answer may say that there is such a directory.
     fn is_border(&self, root: Ino, ino: Ino) -> Result<bool, Stop> {
         Ok(self.ns.policy(ino).is_some() && self.is_in(root, self.ns.attr(ino)?.parent)?)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chiton_model::{Body, Hold, Make, Op};
 use chiton_types::{Ino, Mode, Name, Position, Refusal, Seq, Time};
-use chiton_wire::{Again, Answer, Call, Content, Failure, Foretold, LeaseMode, Query, RefuseReason};
+use chiton_wire::{Acknowledged, Again, Answer, Call, Content, Failure, LeaseMode, Query, RefuseReason};
 
 use crate::Ticket;
 use crate::session_expiry::tests::{A, B, SESSION_MS, World};
@@ -141,25 +141,26 @@ fn answered_resends_pass_a_declared_lease_and_unanswered_ones_wait_for_it() {
     assert!(is_ok(w.answered(unanswered)));
 }
 
-/// S1, S4: names that are promised and not answered are nobody else's, also when they were sent again.
+/// S1, S4: no other client gets the names of pending operations, also when these were sent again.
 #[test]
-fn a_directory_with_unanswered_promises_stays_its_declarers_after_they_are_sent_again() {
+fn directory_with_pending_operations_stays_its_declarers_after_they_are_sent_again() {
     let (mut w, _) = restarted();
     w.back(A, 1);
     w.back(B, 0);
     w.declares(B, &[], &[]);
-    let name = Name::new(b"promised").expect("a name");
+    let name = Name::new(b"pending").expect("a name");
     let make = Make::File { content: Vec::new() };
     let op = Op::Make { parent: Ino::ROOT, name: name.clone(), make, mode: Mode(0o644) };
     let mark = w.engine.shards.marks_at_start[0];
-    let told = Foretold { ino: Ino::new(Ino::ROOT.shard(), mark - 1), time: Time(1_000), open: false };
-    let ahead = Call::Ahead { ops: vec![op.clone()], told: vec![told] };
+    let acknowledged =
+        Acknowledged { ino: Ino::new(Ino::ROOT.shard(), mark - 1), time: Time(1_000), open: false };
+    let pending = Call::WriteBehind { ops: vec![op.clone()], acknowledged: vec![acknowledged] };
     w.declares(A, &[], &[Ino::ROOT]);
-    let promised = w.ask_numbered(A, Seq(9), Some(Again::default()), ahead);
+    let pending = w.ask_numbered(A, Seq(9), Some(Again::default()), pending);
     let look = w.ask(B, None, Call::Query(Query::Lookup { parent: Ino::ROOT, name }));
     w.take();
-    assert!(is_ok(w.answered(promised)), "{:?}", w.answered(promised));
-    let look = look.expect_err("A has not heard yet that its promise is kept");
+    assert!(is_ok(w.answered(pending)), "{:?}", w.answered(pending));
+    let look = look.expect_err("A has not heard yet that its operation is carried out");
     assert_eq!(w.answered(look), None);
     assert!(w.gives_back(A) > 0);
     assert!(matches!(w.answered(look), Some(Ok(Answer::Attr { .. }))));

@@ -250,23 +250,23 @@ fn frozen_changes_wait_and_looking_does_not() {
 const MODE: Mode = Mode(0o640);
 
 #[test]
-fn files_made_ahead_are_in_memory_when_somebody_looks() {
+fn lazily_made_files_are_in_memory_once_a_lookup_asks() {
     let taken = Taken::new(0);
     let server = taken.start();
     let s = session(&server);
-    let ahead = |names: &[&str]| {
+    let lazily = |names: &[&str]| {
         let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
         s.create_lazily(&Cred::ROOT, taken.root, &names, MODE)
     };
-    assert!(ahead(&["a", "b"]).is_empty(), "nobody has read the directory yet");
+    assert!(lazily(&["a", "b"]).is_empty(), "nobody has read the directory yet");
     assert_eq!(s.list(taken.root, false).len(), 2);
 
     let before = server.last();
-    let made = ahead(&["a", "b", "old", "c"]);
+    let made = lazily(&["a", "b", "old", "c"]);
     assert_eq!(made.len(), 2, "what is there goes the usual way, and what follows it");
     assert!(server.has_unapplied());
-    assert_eq!(ahead(&["c", "a", "d"]).len(), 1, "what is deferred is there, too");
-    assert_eq!(ahead(&["no/name", "d"]).len(), 0);
+    assert_eq!(lazily(&["c", "a", "d"]).len(), 1, "what is deferred is there, too");
+    assert_eq!(lazily(&["no/name", "d"]).len(), 0);
     assert_eq!(server.last().0, before.0 + 3, "all is in the journal");
     assert!(server.has_unapplied());
 
@@ -279,13 +279,13 @@ fn files_made_ahead_are_in_memory_when_somebody_looks() {
         refused(s.ask(&Cred::ROOT, Call::Op { op: file(taken.root, "c"), open: false })),
         Refusal::Exists
     );
-    assert_eq!(ahead(&["d"]).len(), 1);
+    assert_eq!(lazily(&["d"]).len(), 1);
     s.op(unlink(taken.root, "d"));
     assert_eq!(s.lookup(taken.root, "d").0, None);
 }
 
 #[test]
-fn files_made_ahead_survive_what_the_journal_survives() {
+fn lazily_made_files_survive_what_the_journal_survives() {
     let taken = Taken::new(0);
     let server = taken.start();
     let s = session(&server);
@@ -305,7 +305,7 @@ fn files_made_ahead_survive_what_the_journal_survives() {
 }
 
 #[test]
-fn ahead_of_the_numbers_nothing_is_made() {
+fn no_file_is_made_lazily_without_a_number() {
     let taken = Taken::new(0);
     let server = taken.start();
     let s = session(&server);

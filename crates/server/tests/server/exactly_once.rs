@@ -390,7 +390,7 @@ fn recalls_reach_clients_on_their_second_connection() {
         scope.spawn(move || {
             let recall = channel.next().expect("asked");
             assert_eq!((recall.ino, recall.keep), (ino, LeaseMode::None));
-            // The holder's own requests go ahead of those who wait, but for what would give it the lease again.
+            // The holder's own requests go before those that wait, but for what would give it the lease again.
             let Ok(Answer::Map { lease, .. }) = holder.query(Query::Map { ino, offset: 0, len: 1 }) else {
                 panic!("not answered")
             };

@@ -9,7 +9,6 @@
 mod recovery;
 mod rig;
 
-mod ahead;
 mod away;
 mod blocks;
 mod burst;
@@ -26,3 +25,4 @@ mod reservations;
 mod restart;
 mod sizes;
 mod space;
+mod write_behind;

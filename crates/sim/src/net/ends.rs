@@ -44,7 +44,7 @@ impl Outlet for Exit {
         // An answer without a position changed nothing.
         let has_changed = match &reply.result {
             Ok(Answer::Op { position, .. }) => *position > Position(0),
-            Ok(Answer::Ahead(results)) => {
+            Ok(Answer::WriteBehind(results)) => {
                 results.iter().flatten().any(|(position, _)| *position > Position(0))
             }
             _ => false,
@@ -93,7 +93,7 @@ impl Outlet for Exit {
             net.send(conn, true, move || c.host.push(c.number, Work::RecallDone(c.clone(), done)));
             return Ok(());
         }
-        if net.0.canary == Some(Canary::PromiseLate) && net.0.state.lock().names.contains(&recall.ino) {
+        if net.0.canary == Some(Canary::PendingLate) && net.0.state.lock().names.contains(&recall.ino) {
             let (c, done) = (conn.clone(), RecallDone { id: recall.id });
             net.send(conn, true, move || c.host.push(c.number, Work::RecallDone(c.clone(), done)));
         }
@@ -123,7 +123,7 @@ fn leases_in(reply: &Reply, question: &Question) -> Vec<(Ino, LeaseMode)> {
             let attrs = entries.iter().filter_map(|entry| entry.attr.as_ref());
             attrs.map(|(attr, lease)| (attr.ino, *lease)).chain(of_names(*parent_leased)).collect()
         }
-        Ok(Answer::Ahead(results)) => {
+        Ok(Answer::WriteBehind(results)) => {
             let each = question.made_early.iter().zip(results);
             each.filter_map(|(ino, result)| Some((*ino, result.as_ref().ok()?.1))).collect()
         }
@@ -176,7 +176,7 @@ impl Wire for ClientEnd {
             if let (Call::Bye, Some(session)) = (&request.call, ends.session) {
                 self.net.0.recorder.session_over(session);
             }
-            if self.net.0.canary == Some(Canary::PromiseLost)
+            if self.net.0.canary == Some(Canary::PendingLost)
                 && let Some(reply) = said_to_be_done(request)
             {
                 return Pending::ready(Ok(reply));
@@ -217,15 +217,15 @@ impl Wire for ClientEnd {
     }
 }
 
-/// The answer to promises as if they had been kept.
+/// The answer to pending operations as if the server had carried them out.
 fn said_to_be_done(request: &Request) -> Option<Reply> {
-    let Call::Ahead { told, .. } = &request.call else { return None };
-    let done = told.iter().map(|_| Ok((Position(0), LeaseMode::Exclusive))).collect();
+    let Call::WriteBehind { acknowledged, .. } = &request.call else { return None };
+    let done = acknowledged.iter().map(|_| Ok((Position(0), LeaseMode::Exclusive))).collect();
     Some(Reply {
         id: request.id,
         epoch: request.epoch,
         durable: Position(0),
-        result: Ok(Answer::Ahead(done)),
+        result: Ok(Answer::WriteBehind(done)),
     })
 }
 

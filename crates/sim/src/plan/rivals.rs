@@ -1,4 +1,4 @@
-//! Several clients work ahead on the same names of one directory, while the server crashes twice.
+//! Several clients write behind on the same names of one directory, while the server crashes twice.
 //!
 //! A client that knows all names of a directory creates and removes some before it asks the server
 //! ([`super::Setup::write_behind_after`]). When another client wants them, the first client sends its operations, and

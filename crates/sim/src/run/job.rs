@@ -335,7 +335,7 @@ impl Desk<'_> {
     }
 
     fn so_far(&self, taken: Taken) -> Option<Taken> {
-        match self.until_told(&Action::MergeSoFar, &taken.realm) {
+        match self.until_done(&Action::MergeSoFar, &taken.realm) {
             Answer::Done => Some(taken),
             _ => {
                 self.claim_lost(taken);
@@ -349,14 +349,14 @@ impl Desk<'_> {
         for handle in taken.handles.keys().copied().collect::<Vec<_>>() {
             self.act(&mut taken, &Action::Close { handle });
         }
-        match self.until_told(action, &taken.realm) {
+        match self.until_done(action, &taken.realm) {
             Answer::Done => self.note_left(None),
             _ => self.claim_lost(taken),
         }
     }
 
     /// Asks until it is done, or cannot be any more.
-    fn until_told(&self, action: &Action, realm: &Realm) -> Answer {
+    fn until_done(&self, action: &Action, realm: &Realm) -> Answer {
         self.record(action, || {
             loop {
                 let done = match action {

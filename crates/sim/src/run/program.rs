@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use chiton_client::data::{FilesOptions, TellLoss};
+use chiton_client::data::{FilesOptions, OnLoss};
 use chiton_client::{Client, ClientOptions};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
@@ -148,12 +148,12 @@ impl Cluster {
     /// Losses that the client reports go into the history.
     pub(super) fn options_of(&self, live: &Arc<LiveClient>) -> ClientOptions {
         let (recorder, live) = (self.recorder.clone(), live.clone());
-        let tell_loss = TellLoss::new(move |ino, _| {
+        let on_loss = OnLoss::new(move |ino, _| {
             if !live.is_over() {
                 recorder.push(Happened::DataLost { client: live.id, ino });
             }
         });
-        let files = FilesOptions { tell_loss, ..self.client_options.files.clone() };
+        let files = FilesOptions { on_loss, ..self.client_options.files.clone() };
         ClientOptions { files, ..self.client_options.clone() }
     }
 

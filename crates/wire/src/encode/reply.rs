@@ -22,8 +22,8 @@ use crate::message::{Answer, BATCH_OPS_MAX, Content, DirEntry, Failure, LeaseMod
 const FAILURES: u8 = 128;
 /// Fewest bytes of an entry: name of one byte, inode, type, cookie, flag.
 const ENTRY_BYTES_MIN: usize = 20;
-/// Items made room for before the first is read; as for operations.
-const ITEMS_AHEAD_MAX: usize = 1024;
+/// Most items for which memory is reserved before the first is read; as for operations.
+const ITEMS_RESERVED_MAX: usize = 1024;
 /// Bytes of an operation's result that holds attributes.
 const RESULT_BYTES: usize = 1 + 8 + super::ATTR_BYTES;
 
@@ -108,7 +108,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
                 }
             }
         }
-        Answer::Ahead(results) => {
+        Answer::WriteBehind(results) => {
             out.put_u8(12);
             out.put_varint(results.len() as u64);
             for result in results {
@@ -221,7 +221,7 @@ fn take_answer(tag: u8, from: &mut Take<'_>) -> Result<Answer, Malformed> {
         5 => {
             let flags = take_flags(from, PARENT_LEASED | PARENT_OPEN | END)?;
             let n = from.count(ENTRY_BYTES_MIN)?;
-            let mut entries = Vec::with_capacity(n.min(ITEMS_AHEAD_MAX));
+            let mut entries = Vec::with_capacity(n.min(ITEMS_RESERVED_MAX));
             for _ in 0..n {
                 entries.push(take_entry(from)?);
             }
@@ -245,7 +245,7 @@ fn take_answer(tag: u8, from: &mut Take<'_>) -> Result<Answer, Malformed> {
         }
         10 => Answer::Lock(if take_bool(from)? { Some(take_lock(from)?) } else { None }),
         11 => Answer::Realm(take_realm_answer(from)?),
-        12 => Answer::Ahead(take_ahead_results(from)?),
+        12 => Answer::WriteBehind(take_pending_results(from)?),
         14 => {
             let n = from.count(16)?;
             let mut runs = Vec::with_capacity(n);
@@ -271,8 +271,8 @@ fn take_results(from: &mut Take<'_>) -> Result<Results, Malformed> {
     if n > BATCH_OPS_MAX {
         return bad("at most 16,384 results");
     }
-    let ahead = n.min(from.rest().len() / RESULT_BYTES + 16);
-    let mut results = Vec::with_capacity(ahead);
+    let reserved = n.min(from.rest().len() / RESULT_BYTES + 16);
+    let mut results = Vec::with_capacity(reserved);
     for _ in 0..n {
         let tag = from.u8()?;
         results.push(if tag < FAILURES {
@@ -284,14 +284,14 @@ fn take_results(from: &mut Take<'_>) -> Result<Results, Malformed> {
     Ok(results)
 }
 
-type AheadResults = Vec<Result<(Position, LeaseMode), Failure>>;
+type PendingResults = Vec<Result<(Position, LeaseMode), Failure>>;
 
-fn take_ahead_results(from: &mut Take<'_>) -> Result<AheadResults, Malformed> {
+fn take_pending_results(from: &mut Take<'_>) -> Result<PendingResults, Malformed> {
     let n = from.count(1)?;
     if n > BATCH_OPS_MAX {
         return bad("at most 16,384 results");
     }
-    let mut results = Vec::with_capacity(n.min(ITEMS_AHEAD_MAX));
+    let mut results = Vec::with_capacity(n.min(ITEMS_RESERVED_MAX));
     for _ in 0..n {
         let tag = from.u8()?;
         results.push(if tag < FAILURES {

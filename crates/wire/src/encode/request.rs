@@ -18,7 +18,7 @@ use super::{
     LOCK_BYTES, bad, put_lock, put_text, take_bool, take_flags, take_lease, take_lock, take_text,
     take_u32_varint,
 };
-use crate::message::{Again, BATCH_OPS_MAX, Call, Foretold, GROUPS_MAX, Query, Request};
+use crate::message::{Acknowledged, Again, BATCH_OPS_MAX, Call, GROUPS_MAX, Query, Request};
 
 const HAS_AGAIN: u8 = 1;
 const HAS_GROUPS: u8 = 2;
@@ -26,10 +26,10 @@ const HAS_PRIVILEGES: u8 = 4;
 const PROTECTED_HARDLINKS: u8 = 8;
 const HAS_UMASK: u8 = 16;
 
-/// Operations made room for before the first is read. More room comes as they do: a count costs nothing to claim.
-const OPS_AHEAD_MAX: usize = 1024;
-/// Bytes of what the caller of an operation was told.
-const FORETOLD_BYTES: usize = 17;
+/// Most operations for which memory is reserved before the first is read: a sender can claim any count.
+const OPS_RESERVED_MAX: usize = 1024;
+/// Bytes of an encoded [`Acknowledged`].
+const ACKNOWLEDGED_BYTES: usize = 17;
 
 impl Request {
     /// Whether the counts are within the protocol's limits; in words what is not. A request past them would
@@ -41,7 +41,7 @@ impl Request {
             return Err(format!("{} supplementary groups exceed {GROUPS_MAX}", groups.len()));
         }
         match &self.call {
-            Call::Batch { ops, .. } | Call::Ahead { ops, .. } if ops.len() > BATCH_OPS_MAX => {
+            Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } if ops.len() > BATCH_OPS_MAX => {
                 Err(format!("a batch of {} operations exceeds {BATCH_OPS_MAX}; split it", ops.len()))
             }
             _ => Ok(()),
@@ -151,7 +151,7 @@ fn tag(call: &Call) -> u8 {
         Call::Realm(_) => 16,
         Call::LeaseNames { .. } => 17,
         Call::Ended { .. } => 20,
-        Call::Ahead { .. } => 18,
+        Call::WriteBehind { .. } => 18,
         Call::Grown { .. } => 19,
         Call::Query(Query::Lookup { .. }) => 32,
         Call::Query(Query::GetAttr { .. }) => 33,
@@ -176,13 +176,13 @@ fn put_call(out: &mut Vec<u8>, call: &Call) {
                 op.encode(out);
             }
         }
-        Call::Ahead { ops, told } => {
-            assert_eq!(ops.len(), told.len(), "each operation with what its caller was told");
+        Call::WriteBehind { ops, acknowledged } => {
+            assert_eq!(ops.len(), acknowledged.len(), "each operation with the answer that its caller got");
             out.put_varint(ops.len() as u64);
-            for (op, told) in ops.iter().zip(told) {
-                out.put_u64(told.ino.0);
-                out.put_i64(told.time.0);
-                out.put_u8(u8::from(told.open));
+            for (op, one) in ops.iter().zip(acknowledged) {
+                out.put_u64(one.ino.0);
+                out.put_i64(one.time.0);
+                out.put_u8(u8::from(one.open));
                 op.encode(out);
             }
         }
@@ -272,7 +272,7 @@ fn take_call(tag: u8, from: &mut Take<'_>) -> Result<Call, Malformed> {
         15 => Call::Bye,
         16 => Call::Realm(Box::new(take_realm_call(from)?)),
         17 => Call::LeaseNames { dir: Ino(from.u64()?), numbers: from.u32()? },
-        18 => take_ahead(from)?,
+        18 => take_write_behind(from)?,
         19 => Call::Grown { ino: Ino(from.u64()?), size: from.u64()?, last: from.u8()? },
         20 => Call::Ended { session: SessionId(from.u64()?), secret: from.u64()? },
         32.. => Call::Query(take_query(tag, from)?),
@@ -307,26 +307,30 @@ fn take_ops(from: &mut Take<'_>) -> Result<Vec<Op>, Malformed> {
     if n > BATCH_OPS_MAX {
         return bad("at most 16,384 operations");
     }
-    let mut ops = Vec::with_capacity(n.min(OPS_AHEAD_MAX));
+    let mut ops = Vec::with_capacity(n.min(OPS_RESERVED_MAX));
     for _ in 0..n {
         ops.push(Op::decode(from)?);
     }
     Ok(ops)
 }
 
-fn take_ahead(from: &mut Take<'_>) -> Result<Call, Malformed> {
-    let n = from.count(FORETOLD_BYTES + Op::BYTES_MIN)?;
+fn take_write_behind(from: &mut Take<'_>) -> Result<Call, Malformed> {
+    let n = from.count(ACKNOWLEDGED_BYTES + Op::BYTES_MIN)?;
     if n > BATCH_OPS_MAX {
         return bad("at most 16,384 operations");
     }
-    let (mut ops, mut told) = (Vec::new(), Vec::new());
-    ops.reserve(n.min(OPS_AHEAD_MAX));
-    told.reserve(n.min(OPS_AHEAD_MAX));
+    let (mut ops, mut acknowledged) = (Vec::new(), Vec::new());
+    ops.reserve(n.min(OPS_RESERVED_MAX));
+    acknowledged.reserve(n.min(OPS_RESERVED_MAX));
     for _ in 0..n {
-        told.push(Foretold { ino: Ino(from.u64()?), time: Time(from.i64()?), open: take_bool(from)? });
+        acknowledged.push(Acknowledged {
+            ino: Ino(from.u64()?),
+            time: Time(from.i64()?),
+            open: take_bool(from)?,
+        });
         ops.push(Op::decode(from)?);
     }
-    Ok(Call::Ahead { ops, told })
+    Ok(Call::WriteBehind { ops, acknowledged })
 }
 
 fn put_query(out: &mut Vec<u8>, query: &Query) {

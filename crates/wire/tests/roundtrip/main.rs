@@ -238,9 +238,10 @@ fn call() -> impl Strategy<Value = Call> {
         (vec(op(), 0..20), any::<bool>())
             .prop_map(|(ops, stop_on_failure)| Call::Batch { ops, stop_on_failure }),
         vec((op(), (ino(), time(), any::<bool>())), 0..20).prop_map(|each| {
-            let (ops, told): (Vec<_>, Vec<_>) = each.into_iter().unzip();
-            let told = told.into_iter().map(|(ino, time, open)| Foretold { ino, time, open }).collect();
-            Call::Ahead { ops, told }
+            let (ops, acknowledged): (Vec<_>, Vec<_>) = each.into_iter().unzip();
+            let acknowledged =
+                acknowledged.into_iter().map(|(ino, time, open)| Acknowledged { ino, time, open }).collect();
+            Call::WriteBehind { ops, acknowledged }
         }),
         (ino(), any::<u32>()).prop_map(|(dir, numbers)| Call::LeaseNames { dir, numbers }),
         any::<(u64, u64)>().prop_map(|(id, secret)| Call::Ended { session: SessionId(id), secret }),
@@ -373,7 +374,7 @@ fn answer() -> impl Strategy<Value = Answer> {
         ),
         vec(result, 0..20).prop_map(Answer::Batch),
         vec(prop_oneof![(position(), lease()).prop_map(Ok), failure().prop_map(Err)], 0..20)
-            .prop_map(Answer::Ahead),
+            .prop_map(Answer::WriteBehind),
         (any::<bool>(), attr(), ino(), ino(), time()).prop_map(|(leased, attr, first, end, now)| {
             Answer::Names { leased, attr, numbers: (first, end), now }
         }),
@@ -505,7 +506,7 @@ fn decode(like: &Message, bytes: &[u8]) -> Result<Message, Malformed> {
 }
 
 /// All that decoding `n` bytes may allocate, growth of vectors included: extents and operations take up to 14
-/// times their bytes in memory, growing twice that; the room made ahead for 1,024 items is flat.
+/// times their bytes in memory, growing twice that; the memory reserved for 1,024 items is flat.
 fn allocation_bytes_max(n: usize) -> usize {
     64 * n + (512 << 10)
 }
@@ -584,8 +585,8 @@ fn counts_that_lie_are_refused_before_memory_is_taken_for_them() {
         assert!(refused && n < 1024, "{what}: {n} bytes");
     };
     check("batch", true, 2);
-    check("ahead", true, 18);
-    check("results ahead", false, 12);
+    check("write-behind", true, 18);
+    check("results of write-behind", false, 12);
     check("closed", true, 6);
     check("reopen", true, 7);
     check("results", false, 2);
@@ -599,16 +600,16 @@ fn limits_are_checked_at_both_ends() {
     too_many.call =
         Call::Batch { ops: vec![Op::Reclaim { ino: Ino(1) }; BATCH_OPS_MAX + 1], stop_on_failure: false };
     assert!(too_many.check_limits().unwrap_err().contains("split it"));
-    let mut ahead = ping();
-    ahead.call = Call::Ahead {
+    let mut pending = ping();
+    pending.call = Call::WriteBehind {
         ops: vec![Op::Reclaim { ino: Ino(1) }; BATCH_OPS_MAX + 1],
-        told: vec![Foretold::default(); BATCH_OPS_MAX + 1],
+        acknowledged: vec![Acknowledged::default(); BATCH_OPS_MAX + 1],
     };
-    assert!(ahead.check_limits().is_err());
+    assert!(pending.check_limits().is_err());
     let mut groups = ping();
     groups.cred.groups = Some(vec![7; GROUPS_MAX + 1].into());
     assert!(groups.check_limits().is_err());
-    for request in [too_many, ahead, groups] {
+    for request in [too_many, pending, groups] {
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
         assert!(Request::decode(&mut Take::new(&bytes)).is_err());

@@ -10,10 +10,10 @@ use chiton_wire::LeaseMode;
 
 use super::{Rig, caller, tiny};
 use crate::OpenFlags;
-use crate::data::{FilesOptions, TellLoss};
+use crate::data::{FilesOptions, OnLoss};
 
 #[test]
-fn a_full_store_is_told_at_flush_and_the_data_wait_for_room() {
+fn full_store_is_reported_at_flush_and_data_wait_for_room() {
     let rig = Rig::new();
     let member = rig.member(tiny());
     let (ino, fh) = member.create();
@@ -26,7 +26,7 @@ fn a_full_store_is_told_at_flush_and_the_data_wait_for_room() {
     assert_eq!(member.files.fsync(fh, true), Err(Refusal::NoSpace));
     rig.objects.set_full(false);
     assert_eq!(member.files.fsync(fh, true), Ok(()));
-    // Every handle is told once, also when it is over.
+    // Every handle reports it once, also when it is over.
     assert_eq!(member.files.flush(other), Err(Refusal::NoSpace));
     assert_eq!(member.files.flush(other), Ok(()));
     let second = rig.member(tiny());
@@ -168,9 +168,9 @@ fn dirty_data_reach_the_server_by_themselves() {
 
 /// S23: "The next fsync of the file through the same mount reports the loss once more …": also by a handle that was opened afterwards.
 #[test]
-fn what_is_lost_at_close_is_told_to_the_next_fsync_whoever_has_the_file_open_then() {
+fn loss_at_close_is_reported_by_next_fsync_of_any_handle() {
     let rig = Rig::new();
-    for (len, told_at_close) in [(10, true), (100, true), (100, false)] {
+    for (len, reported_at_close) in [(10, true), (100, true), (100, false)] {
         let member = rig.member(tiny());
         let (ino, fh) = member.create();
         member.write(fh, 0, &vec![7; len]);
@@ -179,7 +179,7 @@ fn what_is_lost_at_close_is_told_to_the_next_fsync_whoever_has_the_file_open_the
             10 => rig.server.fail_next(1, Refusal::NoSpace),
             _ => rig.objects.set_full(true),
         };
-        if told_at_close {
+        if reported_at_close {
             fail();
             assert_eq!(member.files.flush(fh), Err(Refusal::NoSpace));
         }
@@ -191,7 +191,7 @@ fn what_is_lost_at_close_is_told_to_the_next_fsync_whoever_has_the_file_open_the
         assert_eq!(member.files.fsync(other, false), Ok(()));
         let reader = member.open(ino, OpenFlags::READ);
         assert_eq!(member.files.flush(reader), Ok(()), "close(2) of who wrote nothing");
-        let sync = if told_at_close { Ok(()) } else { Err(Refusal::NoSpace) };
+        let sync = if reported_at_close { Ok(()) } else { Err(Refusal::NoSpace) };
         assert_eq!((member.files.sync(), member.files.sync()), (sync, Ok(())));
         assert_eq!(member.files.fsync(reader, false), Err(Refusal::NoSpace));
         assert_eq!(member.files.fsync(reader, false), Ok(()), "once");
@@ -218,12 +218,12 @@ fn what_was_lost_of_a_file_that_is_written_anew_is_no_error_of_the_new() {
 
 /// S23, of what nobody waits for: a recall that cannot store.
 #[test]
-fn what_a_recall_loses_is_told_to_every_handle_and_to_sync() {
+fn loss_at_recall_is_reported_to_every_handle_and_to_sync() {
     let rig = Rig::new();
     let losses = Arc::new(Mutex::new(Vec::new()));
     let noted = losses.clone();
-    let tell_loss = TellLoss::new(move |ino, why| noted.lock().push((ino, why)));
-    let member = rig.member(FilesOptions { tell_loss, ..tiny() });
+    let on_loss = OnLoss::new(move |ino, why| noted.lock().push((ino, why)));
+    let member = rig.member(FilesOptions { on_loss, ..tiny() });
     let (ino, fh) = member.create();
     let [flushed, synced, spared] = [(); 3].map(|()| member.open(ino, OpenFlags::READ_WRITE));
     rig.objects.set_full(true);

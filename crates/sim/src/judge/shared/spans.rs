@@ -96,15 +96,15 @@ pub(super) fn calls(history: &History) -> Vec<CallRecord<'_>> {
                 let mut knows = false;
                 for &n in of_life.iter().rev() {
                     calls[n].life_ended = Some(at);
-                    // A change that cannot be acknowledged ahead reaches the server after all earlier ones.
+                    // A change that write-behind cannot acknowledge reaches the server after all earlier ones.
                     let is_answered = calls[n].answered().is_some();
                     knows |= is_answered && goes_to_the_server(calls[n].action);
-                    let may_be_ahead = match (calls[n].action, calls[n].ended) {
+                    let may_be_pending = match (calls[n].action, calls[n].ended) {
                         (Action::Create { .. }, Some((_, answer))) => matches!(answer, Answer::Attr(_)),
                         (Action::Unlink { .. }, Some((_, answer))) => *answer == Answer::Done,
                         _ => false,
                     };
-                    calls[n].may_be_lost = !knows && is_answered && may_be_ahead;
+                    calls[n].may_be_lost = !knows && is_answered && may_be_pending;
                 }
             }
             _ => {}

@@ -1,5 +1,5 @@
-//! What clients answered by themselves: planned like anything else, with the numbers that they were granted, and after a
-//! crash before what nobody was answered.
+//! Pending operations of write-behind: the server plans them like others, with the inode numbers that it granted, and after a
+//! crash before operations that were never answered.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::exactly_once::{Client, never_answered, serve};
 use crate::rig::{Asks, Rig, file, make, quiet, session, unlink, world};
 use chiton_model::{Body, Make, Op};
 use chiton_types::{Attr, Ino, Kind, Position, Refusal, Time};
-use chiton_wire::{Again, Answer, Call, Failure, Foretold, LeaseMode, Query};
+use chiton_wire::{Acknowledged, Again, Answer, Call, Failure, LeaseMode, Query};
 
 /// When a client wrote, by its own clock.
 const WRITTEN: Time = Time(1_900_000_000_000_000_000);
 
-/// A time that a client may have told that was given names just now.
+/// A time that a client may have acknowledged that got the names just now.
 fn later() -> Time {
     Time(world().now().0 + 1_000_000_000)
 }
@@ -26,13 +26,13 @@ fn lease(c: &Client, dir: Ino) -> (bool, Attr, (Ino, Ino)) {
 
 type Results = Vec<Result<(Position, LeaseMode), Failure>>;
 
-/// Tells what was made with these numbers.
-fn tell(c: &Client, seq: u64, again: Option<Again>, made: Vec<(Op, Ino)>) -> Result<Results, Failure> {
-    tell_at(c, seq, again, later(), made)
+/// Sends pending operations with these inode numbers.
+fn report(c: &Client, seq: u64, again: Option<Again>, made: Vec<(Op, Ino)>) -> Result<Results, Failure> {
+    report_at(c, seq, again, later(), made)
 }
 
-/// Tells what was made with these numbers, and when.
-fn tell_at(
+/// Sends pending operations with these inode numbers, made at this time.
+fn report_at(
     c: &Client,
     seq: u64,
     again: Option<Again>,
@@ -40,10 +40,10 @@ fn tell_at(
     made: Vec<(Op, Ino)>,
 ) -> Result<Results, Failure> {
     let (ops, inos): (Vec<Op>, Vec<Ino>) = made.into_iter().unzip();
-    let told = inos.into_iter().map(|ino| Foretold { ino, time, open: false }).collect();
-    let request = c.request(seq, again, Call::Ahead { ops, told });
+    let acknowledged = inos.into_iter().map(|ino| Acknowledged { ino, time, open: false }).collect();
+    let request = c.request(seq, again, Call::WriteBehind { ops, acknowledged });
     match c.connection.call(&request).expect("answered").result? {
-        Answer::Ahead(results) => Ok(results),
+        Answer::WriteBehind(results) => Ok(results),
         other => panic!("{other:?}"),
     }
 }
@@ -70,7 +70,7 @@ fn refusals(results: Result<Results, Failure>) -> Vec<Option<Refusal>> {
 }
 
 #[test]
-fn what_was_answered_ahead_is_as_its_callers_were_told_and_planned_like_the_rest() {
+fn pending_operations_are_planned_with_the_numbers_and_times_that_callers_got() {
     let tmp = tempfile::tempdir().expect("a directory");
     let rig = Rig::new();
     let server = rig.start(quiet());
@@ -81,14 +81,14 @@ fn what_was_answered_ahead_is_as_its_callers_were_told_and_planned_like_the_rest
     let n = |ino: Ino, n: u64| Ino(ino.0 + n);
     // Without a lease nothing is taken.
     assert_eq!(
-        refusals(tell(&c, 2, None, vec![(file(dir, "a"), n(dir, 500))])),
+        refusals(report(&c, 2, None, vec![(file(dir, "a"), n(dir, 500))])),
         [Some(Refusal::NotPermitted)]
     );
     let (leased, attr, (from, end)) = lease(&c, dir);
     assert!(leased && attr.ino == dir && end.0 - from.0 == 10);
     let time = later();
-    let results =
-        tell_at(&c, 3, None, time, vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]).expect("told");
+    let results = report_at(&c, 3, None, time, vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))])
+        .expect("carried out");
     assert!(results.iter().all(|result| matches!(result, Ok((_, LeaseMode::Exclusive)))), "{results:?}");
     let made = c.lookup(dir, "b").0.expect("there");
     assert_eq!((made.ino, made.ctime, made.btime), (n(from, 1), time, time));
@@ -107,16 +107,16 @@ fn what_was_answered_ahead_is_as_its_callers_were_told_and_planned_like_the_rest
     let no = Some(Refusal::NotPermitted);
     let none = Some(Refusal::NotFound);
     let expect = [Some(Refusal::Exists), no, no, no, no, none, no, None, no];
-    assert_eq!(refusals(tell(&c, 5, None, wrong)), expect);
+    assert_eq!(refusals(report(&c, 5, None, wrong)), expect);
     // Content of what was made so, and of nothing that is not there.
     let content = |ino: Ino| (write(ino, b"hello"), ino);
-    let told = tell(&c, 14, None, vec![content(from), content(n(from, 9))]);
-    assert_eq!(refusals(told), [None, Some(Refusal::Stale)]);
+    let results = report(&c, 14, None, vec![content(from), content(n(from, 9))]);
+    assert_eq!(refusals(results), [None, Some(Refusal::Stale)]);
     let written = c.lookup(dir, "a").0.expect("there");
     assert_eq!((written.size, written.mtime, written.btime), (5, WRITTEN, time));
-    // Said again it is not done again.
-    let again = tell(&c, 3, never_answered(), vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]);
-    assert_eq!(again.expect("told").len(), 2);
+    // Sent again they are not carried out again.
+    let again = report(&c, 3, never_answered(), vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]);
+    assert_eq!(again.expect("carried out").len(), 2);
     assert_eq!(c.list(dir, false).len(), 3);
     // Who dies with the server gets no names.
     let inside = session(&server);
@@ -130,7 +130,7 @@ fn what_was_answered_ahead_is_as_its_callers_were_told_and_planned_like_the_rest
 }
 
 #[test]
-fn after_a_crash_what_was_promised_comes_before_what_nobody_was_answered() {
+fn after_a_crash_pending_operations_come_before_unanswered_ones() {
     let tmp = tempfile::tempdir().expect("a directory");
     let mut rig = Rig::new();
     let mut options = quiet();
@@ -150,7 +150,7 @@ fn after_a_crash_what_was_promised_comes_before_what_nobody_was_answered() {
     let server = rig.start(options);
     let address = serve(&server, tmp.path());
     std::thread::scope(|scope| {
-        // He asked for the name and waited for the lease; it was answered to somebody before.
+        // It asked for the name and waited for the lease; another client had acknowledged it before.
         let other2 = other.resume(&address, 1);
         let asks = scope.spawn(move || other2.numbered(1, never_answered(), file(dir, "f")));
         let c2 = c.resume(&address, 2);
@@ -158,7 +158,7 @@ fn after_a_crash_what_was_promised_comes_before_what_nobody_was_answered() {
             c2.request(1, never_answered(), Call::Op { op: make(Ino::ROOT, "d", Make::Dir), open: false });
         c2.connection.send(&known);
         c2.connection.flush();
-        assert_eq!(refusals(tell(&c2, 2, never_answered(), vec![(file(dir, "f"), from)])), [None]);
+        assert_eq!(refusals(report(&c2, 2, never_answered(), vec![(file(dir, "f"), from)])), [None]);
         assert_eq!(asks.join().expect("joined"), Err(Failure::Refused(Refusal::Exists)));
         assert_eq!(c2.lookup(dir, "f").0.expect("there").ino, from);
     });
@@ -166,7 +166,7 @@ fn after_a_crash_what_was_promised_comes_before_what_nobody_was_answered() {
 }
 
 #[test]
-fn times_that_cannot_have_been_told_are_moved_to_the_nearest_that_can() {
+fn impossible_times_are_moved_to_the_nearest_possible() {
     let tmp = tempfile::tempdir().expect("a directory");
     let mut rig = Rig::new();
     let server = rig.start(quiet());
@@ -186,9 +186,9 @@ fn times_that_cannot_have_been_told_are_moved_to_the_nearest_that_can() {
         ("end of times", Time(i64::MAX), slack),
     ];
     for (n, (name, claimed, most)) in (0u64..).zip(cases) {
-        let told = vec![(file(dir, name), Ino(from.0 + n))];
-        let results = tell_at(&c, 2 + n, None, claimed, told).expect("told");
-        // What the client believes of it is not so.
+        let made = vec![(file(dir, name), Ino(from.0 + n))];
+        let results = report_at(&c, 2 + n, None, claimed, made).expect("carried out");
+        // The client must not cache what it believes of it.
         assert!(matches!(results[..], [Ok((_, LeaseMode::None))]), "{name}: {results:?}");
         let made = c.lookup(dir, name).0.expect("there");
         let now = world().now();
@@ -201,17 +201,17 @@ fn times_that_cannot_have_been_told_are_moved_to_the_nearest_that_can() {
     c.commit();
     rig.crash(&server);
 
-    // After a restart, too, and of what is asked for one by one.
+    // After a restart, too, and of operations that are asked for one by one.
     let server = rig.start(quiet());
     let address = serve(&server, tmp.path());
     let c2 = c.resume(&address, 2);
     let absurd = Some(Again { time: Time(i64::MAX), ..never_answered().expect("some") });
-    let told = vec![(file(dir, "promised"), Ino(from.0 + 4))];
-    // All that was said to come again is there before any of it is carried out.
+    let made = vec![(file(dir, "pending"), Ino(from.0 + 4))];
+    // All resends that were declared arrive before any is carried out.
     c2.connection.send(&c2.request(7, absurd, Call::Op { op: file(dir, "asked"), open: false }));
     c2.connection.flush();
-    assert_eq!(refusals(tell_at(&c2, 6, never_answered(), Time(i64::MAX), told)), [None]);
-    for name in ["promised", "asked"] {
+    assert_eq!(refusals(report_at(&c2, 6, never_answered(), Time(i64::MAX), made)), [None]);
+    for name in ["pending", "asked"] {
         let made = c2.lookup(dir, name).0.expect("there");
         assert!(made.btime.0 <= world().now().0 + slack, "{name}: {made:?}");
     }
@@ -219,7 +219,7 @@ fn times_that_cannot_have_been_told_are_moved_to_the_nearest_that_can() {
 }
 
 #[test]
-fn who_has_made_a_directory_holds_its_names_and_who_looks_at_what_has_one_there_waits() {
+fn maker_of_a_directory_holds_its_names_and_others_wait_to_look_there() {
     let tmp = tempfile::tempdir().expect("a directory");
     let rig = Rig::new();
     let server = rig.start(quiet());
@@ -231,17 +231,17 @@ fn who_has_made_a_directory_holds_its_names_and_who_looks_at_what_has_one_there_
     assert!(leased);
     let n = |n: u64| Ino(from.0 + n);
     let link = make(n(0), "link", Make::Symlink { target: b"to".to_vec() });
-    let told = vec![(make(dir, "sub", Make::Dir), n(0)), (file(n(0), "f"), n(1)), (link, n(2))];
-    let results = tell(&c, 2, None, told).expect("told");
+    let made = vec![(make(dir, "sub", Make::Dir), n(0)), (file(n(0), "f"), n(1)), (link, n(2))];
+    let results = report(&c, 2, None, made).expect("carried out");
     let leases: Vec<LeaseMode> = results.into_iter().map(|result| result.expect("made").1).collect();
     assert_eq!(leases[..2], [LeaseMode::Exclusive; 2]);
     assert!(leases[2] >= LeaseMode::Shared);
-    // The other knows the file by its number only: whoever removed it by himself says so first.
+    // The other knows the file by its number only: the holder, which removed it, sends that first.
     std::thread::scope(|scope| {
         let asks = scope.spawn(|| other.query(Query::GetAttr { ino: n(1) }));
         let recall = recalls.next().expect("asked");
         assert_eq!((recall.ino, recall.keep), (n(0), LeaseMode::Shared));
-        assert_eq!(refusals(tell(&c, 5, None, vec![(unlink(n(0), "f"), n(1))])), [None]);
+        assert_eq!(refusals(report(&c, 5, None, vec![(unlink(n(0), "f"), n(1))])), [None]);
         recalls.done(chiton_wire::RecallDone { id: recall.id }).expect("said");
         assert_eq!(asks.join().expect("joined"), Err(Failure::Refused(Refusal::Stale)));
     });

@@ -1,5 +1,4 @@
-//! Creates under an exclusive lease on a directory's names, beside creates that ask the server; and the cost of
-//! another client that creates files there.
+//! Creates by write-behind, beside creates that ask the server; and the cost of another client that creates files there.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -38,28 +37,33 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
 /// One at a time, and until the server has all of them.
 fn singly(plan: &Plan) -> Outcome<Vec<Row>> {
     let files = FILES / plan.divisor;
-    let (mut asking, mut answered, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut asking, mut acknowledged, mut settled) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..plan.rounds {
-        let subject = Subject::start(plan, &format!("ahead-data-{round}"))?;
+        let subject = Subject::start(plan, &format!("write-behind-data-{round}"))?;
         let client = subject.over_socket()?;
         let dir = directory(&client, "/asked")?;
         asking.push(files as f64 / timed(|| fill(&client, dir, 0..files))?.1);
         drop(client);
         let client = subject.beside(Some(2))?;
-        let dir = directory(&client, "/ahead")?;
+        let dir = directory(&client, "/write-behind")?;
         let ((), seconds) = timed(|| fill(&client, dir, 0..files))?;
         // The list waits until the server has all pending operations.
         let ((), rest) = timed(|| client.list("/asked").map(drop).map_err(Failure::failed))?;
-        answered.push(files as f64 / seconds);
+        acknowledged.push(files as f64 / seconds);
         settled.push(files as f64 / (seconds + rest));
         drop(client);
         subject.end()?;
     }
     let row = |what: &str, ours: &[f64]| {
-        Row::new(&format!("{files} creates one at a time, by lease{what} / asked"), "ops/s", &asking, ours)
-            .with_bound(BOUND)
+        Row::new(
+            &format!("{files} creates one at a time, by write-behind{what} / asked"),
+            "ops/s",
+            &asking,
+            ours,
+        )
+        .with_bound(BOUND)
     };
-    Ok(vec![row("", &answered), row(", until the server has them", &settled)])
+    Ok(vec![row("", &acknowledged), row(", until the server has them", &settled)])
 }
 
 /// A client that fills a directory while another makes files there, too; and how long that one waits for the lease.
@@ -92,8 +96,13 @@ fn interference(plan: &Plan) -> Outcome<Vec<Row>> {
         subject.end()?;
     }
     Ok(vec![
-        Row::new("creates by lease while another client creates there / alone", "ops/s", &alone, &disturbed),
-        Row::new("the same / both without leases", "ops/s", &asked, &disturbed),
+        Row::new(
+            "creates by write-behind while another client creates there / alone",
+            "ops/s",
+            &alone,
+            &disturbed,
+        ),
+        Row::new("the same / both without write-behind", "ops/s", &asked, &disturbed),
         Row::new("the other client's first create, by recall / in its own directory", "us", &usual, &waits),
     ])
 }
@@ -119,16 +128,16 @@ fn beside<T>(other: &Client, dir: Ino, work: impl FnOnce() -> Outcome<T>) -> Out
 
 /// Through mounts of a server behind a socket, beside the trivial FUSE file system.
 fn mounted(plan: &Plan) -> Outcome<Vec<Row>> {
-    let floor_dir = plan.dir.join("ahead-floor");
+    let floor_dir = plan.dir.join("write-behind-floor");
     make_dir(&floor_dir)?;
     let floor = TrivialMount::spawn(&floor_dir).map_err(Failure::failed)?;
-    let subject = Subject::start(plan, "ahead-mount-data")?;
+    let subject = Subject::start(plan, "write-behind-mount-data")?;
     let asking = mount_of(subject.over_socket()?, &plan.dir.join("asking"))?;
-    let working_ahead = mount_of(subject.beside(Some(2))?, &plan.dir.join("by-lease"))?;
+    let writing_behind = mount_of(subject.beside(Some(2))?, &plan.dir.join("writing-behind"))?;
     let files = MOUNTED / plan.divisor;
     let mut rates = [Rates::default(), Rates::default(), Rates::default()];
     for round in 0..plan.rounds {
-        let dirs = [floor.dir(), asking.dir(), working_ahead.dir()];
+        let dirs = [floor.dir(), asking.dir(), writing_behind.dir()];
         for ((who, dir), rates) in dirs.iter().enumerate().zip(&mut rates) {
             let dir = dir.join(format!("storm-{who}-{round}"));
             make_dir(&dir)?;
@@ -136,15 +145,15 @@ fn mounted(plan: &Plan) -> Outcome<Vec<Row>> {
         }
     }
     unmount(asking)?;
-    unmount(working_ahead)?;
+    unmount(writing_behind)?;
     subject.end()?;
     floor.unmount().map_err(Failure::failed)?;
-    let [floor, asked, ahead] = rates.map(Rates::phases);
+    let [floor, asked, acknowledged] = rates.map(Rates::phases);
     let mut rows = Vec::new();
-    for ((what, ahead), ((_, asked), (_, floor))) in ahead.iter().zip(asked.iter().zip(&floor)) {
+    for ((what, ours), ((_, asked), (_, floor))) in acknowledged.iter().zip(asked.iter().zip(&floor)) {
         let row = |beside: &str, theirs: &[f64]| {
-            let name = format!("mounted over a socket, 1 proc: {what}, by lease / {beside}");
-            Row::new(&name, "ops/s", theirs, ahead).with_bound("CPU: FUSE crossings, a thread that sends")
+            let name = format!("mounted over a socket, 1 proc: {what}, by write-behind / {beside}");
+            Row::new(&name, "ops/s", theirs, ours).with_bound("CPU: FUSE crossings, a thread that sends")
         };
         rows.extend([row("asked", asked), row("trivial FUSE", floor)]);
     }
