@@ -28,7 +28,7 @@ use chiton_wire::{Granted, RealmInfo};
 
 use crate::batches::read_events;
 use crate::calls::{Calls, ClaimCalls};
-use crate::composed::{Composed, Contradiction};
+use crate::composed::{Composed, JournalConflict};
 use crate::error::RealmError;
 use crate::merge::Merger;
 use crate::provenance::Provenance;
@@ -66,8 +66,8 @@ impl Composition {
                 client: client.clone(),
                 names: Vec::new(),
                 provenance: Provenance::default(),
-                contradictions: Vec::new(),
-                contradiction_count: 0,
+                conflicts: Vec::new(),
+                conflict_count: 0,
                 lost: Vec::new(),
                 lost_count: 0,
                 events: Vec::new(),
@@ -96,7 +96,7 @@ impl Composition {
     ///
     /// # Errors
     /// Its decoupling is over; it cannot be read, or does not fit the rows. Then the composition is worth nothing.
-    pub fn lay(&mut self, journal: &Unmerged) -> Result<(), RealmError> {
+    pub fn merge_journal(&mut self, journal: &Unmerged) -> Result<(), RealmError> {
         let about = |error: RealmError| error.about(&format!("journal {} ({})", journal.name, journal.at));
         self.merge(journal).map_err(about)
     }
@@ -142,13 +142,13 @@ impl Composition {
         let layer = composed.names.len() as u32;
         composed.names.push(journal.name.clone());
         composed.events.push(events);
-        composed.contradiction_count += report.conflict_count;
-        let room = LINES_MAX.saturating_sub(composed.contradictions.len());
+        composed.conflict_count += report.conflict_count;
+        let room = LINES_MAX.saturating_sub(composed.conflicts.len());
         for line in report.conflicts.into_iter().take(room) {
             // Before this journal's changes are recorded, so that the records name the other side.
             let against =
                 composed.provenance.of_conflict(&line).map(|at| composed.names[at as usize].clone());
-            composed.contradictions.push(Contradiction::new(journal.name.clone(), against, &info.path, line));
+            composed.conflicts.push(JournalConflict::new(journal.name.clone(), against, &info.path, line));
         }
         composed.lost_count += report.lost_count;
         composed.lost.extend(report.lost.into_iter().map(|why| (journal.name.clone(), why)));

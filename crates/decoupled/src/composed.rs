@@ -24,8 +24,8 @@ pub struct Composed {
     pub(crate) client: Arc<Client>,
     pub(crate) names: Vec<String>,
     pub(crate) provenance: Provenance,
-    pub(crate) contradictions: Vec<Contradiction>,
-    pub(crate) contradiction_count: u64,
+    pub(crate) conflicts: Vec<JournalConflict>,
+    pub(crate) conflict_count: u64,
     pub(crate) lost: Vec<(String, String)>,
     pub(crate) lost_count: u64,
     pub(crate) events: Vec<u64>,
@@ -35,7 +35,7 @@ pub struct Composed {
 
 /// A conflict between a journal and an earlier change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contradiction {
+pub struct JournalConflict {
     /// The journal: `ours` of the line is its side.
     pub journal: String,
     /// The earlier journal, whose change is `theirs` in the line; `None` for a change in the global namespace.
@@ -46,15 +46,15 @@ pub struct Contradiction {
     pub line: ConflictLine,
 }
 
-impl Contradiction {
+impl JournalConflict {
     pub(crate) fn new(
         journal: String,
         against: Option<String>,
         root: &[u8],
         line: ConflictLine,
-    ) -> Contradiction {
+    ) -> JournalConflict {
         let below = line.path_bytes.as_deref().unwrap_or(line.path.as_bytes());
-        Contradiction { path: joined(root, below), journal, against, line }
+        JournalConflict { path: joined(root, below), journal, against, line }
     }
 
     /// Its path from a directory on, if it is at or below that.
@@ -95,19 +95,19 @@ struct Level {
 }
 
 impl Composed {
-    /// The journals that were laid, in this order: name, and how many of its events were not merged.
+    /// The journals that were merged into it, in this order: name, and how many of its events were not merged.
     pub fn journals(&self) -> impl Iterator<Item = (&str, u64)> {
         self.names.iter().map(String::as_str).zip(self.events.iter().copied())
     }
 
     /// The first 10,000 conflicts.
-    pub fn contradictions(&self) -> &[Contradiction] {
-        &self.contradictions
+    pub fn conflicts(&self) -> &[JournalConflict] {
+        &self.conflicts
     }
 
     /// The number of conflicts.
-    pub fn contradiction_count(&self) -> u64 {
-        self.contradiction_count
+    pub fn conflict_count(&self) -> u64 {
+        self.conflict_count
     }
 
     /// Changes of journals that could not be carried out, for example because of a limit of the file system:
@@ -206,7 +206,7 @@ mod tests {
         for (root, below, expect) in [("/", "a", "/a"), ("/job", "a/b", "/job/a/b"), ("/job", "", "/job")] {
             assert_eq!(joined(root.as_bytes(), below.as_bytes()), expect.as_bytes());
         }
-        let at = |path: &str| Contradiction {
+        let at = |path: &str| JournalConflict {
             journal: String::new(),
             against: None,
             path: path.as_bytes().to_vec(),

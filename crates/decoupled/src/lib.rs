@@ -13,7 +13,7 @@
 //! [`Composition`] shows several unmerged journals together.
 //!
 //! A [`Realm`] is a server engine in this process. It fetches the rows of the subtree on demand
-//! ([`chiton_server::TakenSubtree`]). Its journal is the client's journal: in memory, on the local disk or in the
+//! ([`chiton_server::DecoupledSubtree`]). Its journal is the client's journal: in memory, on the local disk or in the
 //! object store, depending on the policy's durability. A merge reads the journal back in merge batches.
 //!
 //! # Getting started
@@ -95,7 +95,7 @@ mod stages;
 
 pub use branches::{BRANCH_POLICY, Branch};
 pub use compose::Composition;
-pub use composed::{Composed, Contradiction, Node, Step, Written};
+pub use composed::{Composed, JournalConflict, Node, Step, Written};
 pub use error::{RealmError, SubtreeError};
 pub use options::{Journals, RealmsOptions, default_state_dir};
 pub use quoted::{if_no_text, quoted};

@@ -69,7 +69,7 @@ counted! {
         // Waited for rows.
         FETCHED "fetched",
         // Waited for leases, locks, durability or room.
-        PARKED "parked",
+        WAITED "waited",
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         let op = Op::Reclaim { ino: chiton_types::Ino(1) };
         assert_eq!(name_of(&Call::Op { op, open: false }), "reclaim");
         assert_eq!([name(COMMIT), name(REFUSED), name(FETCHED)], ["commit", "refused", "fetched"]);
-        assert_eq!(names().nth(PARKED), names().last());
+        assert_eq!(names().nth(WAITED), names().last());
         assert_eq!(names().collect::<std::collections::BTreeSet<_>>().len(), KINDS, "a name twice");
     }
 }

@@ -32,8 +32,8 @@ impl Engine {
         for ino in used {
             granted.used(*ino);
         }
-        engine.taken.granted = Some(granted);
-        engine.taken.borders = borders.iter().copied().collect();
+        engine.decoupled.granted = Some(granted);
+        engine.decoupled.borders = borders.iter().copied().collect();
         engine.shards.policies.set_default(Arc::new(policy));
         engine
     }
@@ -47,18 +47,18 @@ impl Engine {
     /// True if it is time to ask the server for inode numbers.
     #[inline]
     pub fn wants_numbers(&self) -> bool {
-        self.taken.granted.as_ref().is_some_and(Granted::is_short)
+        self.decoupled.granted.as_ref().is_some_and(Granted::is_short)
     }
 
     /// How many inode numbers to ask the server for, and in which shard; once.
     #[inline]
     pub fn numbers_wanted(&mut self) -> Option<(ShardId, u64)> {
-        self.taken.granted.as_mut().and_then(Granted::wanted)
+        self.decoupled.granted.as_mut().and_then(Granted::wanted)
     }
 
     /// The server gave these, or none: those who wait go on.
     pub fn numbers_granted(&mut self, ranges: Option<&[(Ino, Ino)]>) {
-        let Some(granted) = &mut self.taken.granted else { return };
+        let Some(granted) = &mut self.decoupled.granted else { return };
         match ranges {
             Some(ranges) => granted.add(ranges),
             None => granted.refuse(),
@@ -68,25 +68,25 @@ impl Engine {
 
     /// The server may be asked again.
     pub fn ask_again(&mut self) {
-        if let Some(granted) = &mut self.taken.granted {
+        if let Some(granted) = &mut self.decoupled.granted {
             granted.forgive();
         }
     }
 
     /// Numbers left, and all that were granted.
     pub fn numbers(&self) -> (u64, u64) {
-        self.taken.granted.as_ref().map_or((0, 0), Granted::figures)
+        self.decoupled.granted.as_ref().map_or((0, 0), Granted::figures)
     }
 
     /// The next number of each shard: those below are used.
     pub fn numbers_used(&self) -> Vec<Ino> {
-        self.taken.granted.as_ref().map_or_else(Vec::new, Granted::used_up_to)
+        self.decoupled.granted.as_ref().map_or_else(Vec::new, Granted::used_up_to)
     }
 
     /// True for the engine of a decoupled client.
     #[inline]
     pub(crate) fn is_realm(&self) -> bool {
-        self.taken.granted.is_some()
+        self.decoupled.granted.is_some()
     }
 
     /// Changes wait from now on, or no more.

@@ -1,4 +1,4 @@
-//! The duplicate-detection window of a session: what its latest operations became.
+//! The dedup of a session: what its latest operations became.
 //!
 //! ```text
 //!   seq:    settled … base │ 7 ✓ │ 8 – │ 9 ✓ │ …       – refused, or not seen yet
@@ -8,7 +8,7 @@
 //! - An operation that was carried out stays known until the client has settled it; a repeated one is answered from
 //!   here and never carried out again.
 //! - A refused operation leaves no trace: whoever sends it again never saw an answer, so a later one is as good.
-//! - The window is rebuilt from journal frames, so it says no more than they do.
+//! - The dedup is rebuilt from journal frames, so it says no more than they do.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use chiton_model::Gone;
 use chiton_types::{Ino, Malformed, Position, Put, Seq, Take};
 
 /// Most operations that a session may have unsettled.
-pub(crate) const WINDOW_OPS_MAX: u64 = 1 << 22;
+pub(crate) const UNSETTLED_OPS_MAX: u64 = 1 << 22;
 
 /// What an operation became.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,20 +67,20 @@ pub(crate) enum Standing {
     Absurd,
 }
 
-/// The window.
+/// What the latest operations of a session became, by number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Window {
+pub(crate) struct Dedup {
     /// Everything below is settled.
     base: u64,
     done: VecDeque<Done>,
 }
 
-impl Window {
+impl Dedup {
     /// Where `seq` stands.
     pub(crate) fn standing(&self, seq: Seq) -> Standing {
         match seq.0.checked_sub(self.base) {
             None => Standing::Absurd,
-            Some(n) if n >= WINDOW_OPS_MAX => Standing::Absurd,
+            Some(n) if n >= UNSETTLED_OPS_MAX => Standing::Absurd,
             Some(n) => match self.done.get(n as usize) {
                 Some(done) if done.carried_out => Standing::Done(*done),
                 _ => Standing::New,
@@ -135,7 +135,7 @@ impl Window {
         runs
     }
 
-    /// Operations in the window.
+    /// Operations in the dedup.
     pub(crate) fn len(&self) -> usize {
         self.done.len()
     }
@@ -154,11 +154,11 @@ impl Window {
         }
     }
 
-    /// Reads what [`Window::encode`] wrote.
-    pub(crate) fn decode(from: &mut Take<'_>) -> Result<Window, Malformed> {
+    /// Reads what [`Dedup::encode`] wrote.
+    pub(crate) fn decode(from: &mut Take<'_>) -> Result<Dedup, Malformed> {
         let base = from.varint()?;
         let n = from.count(1)?;
-        let mut window = Window { base, done: VecDeque::new() };
+        let mut dedup = Dedup { base, done: VecDeque::new() };
         for _ in 0..n {
             let mut done = Done::default();
             if let Some(position) = from.varint()?.checked_sub(1) {
@@ -168,9 +168,9 @@ impl Window {
                 done.gone = Ino(from.varint()?);
                 done.gone_orphan = from.u8()? != 0;
             }
-            window.done.push_back(done);
+            dedup.done.push_back(done);
         }
-        Ok(window)
+        Ok(dedup)
     }
 }
 
@@ -184,19 +184,19 @@ mod tests {
 
     #[test]
     fn outcomes_are_kept_until_settled() {
-        let mut w = Window::default();
+        let mut w = Dedup::default();
         for (seq, position) in [(1, 10), (4, 12), (2, 11)] {
             w.record(Seq(seq), done(position));
         }
         let check =
-            |w: &Window, seq: u64, expect: Standing| assert_eq!(w.standing(Seq(seq)), expect, "seq {seq}");
+            |w: &Dedup, seq: u64, expect: Standing| assert_eq!(w.standing(Seq(seq)), expect, "seq {seq}");
         check(&w, 1, Standing::Done(done(10)));
         check(&w, 2, Standing::Done(done(11)));
         check(&w, 3, Standing::New);
         check(&w, 4, Standing::Done(done(12)));
         check(&w, 5, Standing::New);
         assert_eq!(w.carried_out(), [(Seq(1), Seq(3)), (Seq(4), Seq(5))]);
-        check(&w, WINDOW_OPS_MAX, Standing::Absurd);
+        check(&w, UNSETTLED_OPS_MAX, Standing::Absurd);
         w.settle(Seq(3));
         check(&w, 2, Standing::Absurd);
         check(&w, 3, Standing::New);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn rows_round_trip() {
-        let mut w = Window::default();
+        let mut w = Dedup::default();
         w.settle(Seq(9));
         // Without a trace in the journal, and known all the same.
         w.record(Seq(10), Done::new(Position(0), Some(Ino(4)), None, false));
@@ -224,13 +224,13 @@ mod tests {
         let mut bytes = Vec::new();
         w.encode(&mut bytes);
         let mut take = Take::new(&bytes);
-        let back = Window::decode(&mut take).expect("decodes");
+        let back = Dedup::decode(&mut take).expect("decodes");
         assert!(take.is_empty());
         assert_eq!((back.base, &back.done), (w.base, &w.done));
         assert_eq!(back.standing(Seq(9)), Standing::New);
         assert!(matches!(back.standing(Seq(10)), Standing::Done(done) if done.position == Position(0)));
         for cut in 0..bytes.len() {
-            assert!(Window::decode(&mut Take::new(&bytes[..cut])).is_err());
+            assert!(Dedup::decode(&mut Take::new(&bytes[..cut])).is_err());
         }
     }
 }

@@ -27,7 +27,7 @@ impl Engine {
             session.heard = m.mono;
             session.request_count += 1;
             if task.request.settled > Seq(0) {
-                session.window.settle(task.request.settled);
+                session.dedup.settle(task.request.settled);
             }
             self.counters.count(counters::kind_of_call(&task.request.call));
         }
@@ -112,7 +112,7 @@ impl Engine {
                 });
                 for ticket in waiting {
                     self.clients.locks.cancel(ticket);
-                    self.answer_parked(ticket, Err(Failure::Refused(Refusal::Interrupted)), m);
+                    self.answer_waiting(ticket, Err(Failure::Refused(Refusal::Interrupted)), m);
                 }
                 Ok(Answer::Done)
             }
@@ -138,7 +138,7 @@ impl Engine {
         let Some(known) = self.clients.sessions.get_mut(session) else { return Err(Failure::SessionGone) };
         known.heard = m.mono;
         known.request_count += 1;
-        known.window.settle(request.settled);
+        known.dedup.settle(request.settled);
         self.counters.count(counters::kind_of_call(&request.call));
         Ok(())
     }
@@ -347,13 +347,13 @@ impl Engine {
     /// Answers waiters whose locks were granted. What they asked for is done: they are not tried again.
     pub(crate) fn answer_lock_grants(&mut self, m: &Moment) {
         for ticket in std::mem::take(&mut self.clients.lock_grants) {
-            self.answer_parked(ticket, Ok(Answer::Done), m);
+            self.answer_waiting(ticket, Ok(Answer::Done), m);
         }
     }
 
-    /// Answers a parked request.
-    pub(crate) fn answer_parked(&mut self, ticket: Ticket, result: Result<Answer, Failure>, m: &Moment) {
-        if let Some(task) = self.unpark(ticket) {
+    /// Answers a waiting request.
+    pub(crate) fn answer_waiting(&mut self, ticket: Ticket, result: Result<Answer, Failure>, m: &Moment) {
+        if let Some(task) = self.dequeue(ticket) {
             let reply = self.reply(task.request.id, result, m);
             self.queue.commands.push(Command::Reply(ticket, reply));
         }

@@ -9,7 +9,7 @@ use chiton_wire::{Answer, Call, Failure, Reply, Request};
 
 use crate::counters::{self, Counters};
 use crate::moment::{Health, Moment};
-use crate::parts::{Clients, Output, Queue, Shards, Taken};
+use crate::parts::{Clients, Decoupled, Output, Queue, Shards};
 use crate::recovery::Recovery;
 use crate::settings::Settings;
 use crate::step::{Command, Progress, Step, Stop};
@@ -22,7 +22,7 @@ pub struct Engine {
     pub(crate) shards: Shards,
     pub(crate) output: Output,
     pub(crate) queue: Queue,
-    pub(crate) taken: Taken,
+    pub(crate) decoupled: Decoupled,
     /// Sessions of before a restart come back.
     pub(crate) recovery: Option<Recovery>,
     /// Changes wait.
@@ -78,27 +78,27 @@ impl Engine {
                 self.counters.count(counters::FETCHED);
                 Step::NeedRows(task, needs)
             }
-            Err(Stop::Wait(wait)) => Step::Parked(self.park(task, wait)),
-            Err(Stop::Turn) => {
+            Err(Stop::Wait(wait)) => Step::Waiting(self.enqueue(task, wait)),
+            Err(Stop::Yield) => {
                 let ticket = *task.ticket.get_or_insert_with(|| self.queue.waiting.issue());
                 self.queue.ready.push_back(task);
-                self.queue.turn_over = true;
-                Step::Parked(ticket)
+                self.queue.has_yielded = true;
+                Step::Waiting(ticket)
             }
         }
     }
 
-    pub(crate) fn park(&mut self, task: Task, wait: Wait) -> Ticket {
-        self.counters.count(counters::PARKED);
+    pub(crate) fn enqueue(&mut self, task: Task, wait: Wait) -> Ticket {
+        self.counters.count(counters::WAITED);
         if let Wait::Leases(inos) = &wait {
             for ino in inos {
                 self.clients.leases.wait(*ino);
             }
         }
-        self.queue.waiting.park(task, wait)
+        self.queue.waiting.push(task, wait)
     }
 
-    pub(crate) fn unpark(&mut self, ticket: Ticket) -> Option<Task> {
+    pub(crate) fn dequeue(&mut self, ticket: Ticket) -> Option<Task> {
         let (task, wait) = self.queue.waiting.remove(ticket)?;
         if let Wait::Leases(inos) = &wait {
             for ino in inos {
@@ -112,7 +112,7 @@ impl Engine {
     pub(crate) fn wake_inos(&mut self, inos: impl IntoIterator<Item = Ino>) {
         for ino in inos {
             for ticket in self.queue.waiting.on_ino(ino) {
-                let task = self.unpark(ticket).expect("it was listed as parked");
+                let task = self.dequeue(ticket).expect("it was listed as waiting");
                 self.queue.ready.push_back(task);
             }
         }
@@ -120,7 +120,7 @@ impl Engine {
 
     pub(crate) fn wake_where(&mut self, which: impl Fn(&Wait) -> bool) {
         for ticket in self.queue.waiting.select(|_, wait| which(wait)) {
-            let task = self.unpark(ticket).expect("it was listed as parked");
+            let task = self.dequeue(ticket).expect("it was listed as waiting");
             self.queue.ready.push_back(task);
         }
     }
@@ -134,9 +134,9 @@ impl Engine {
         self.wake_where(|wait| matches!(wait, Wait::Durable(position) if *position <= m.durable));
     }
 
-    /// The lowest position whose durability is waited for: by a parked request, or by the end of a session.
+    /// The lowest position whose durability is waited for: by a waiting request, or by the end of a session.
     pub fn durable_wanted(&self) -> Option<Position> {
-        self.queue.waiting.durable_wanted().into_iter().chain(self.clients.ending_wanted()).min()
+        self.queue.waiting.durable_wanted().into_iter().chain(self.clients.expired_wanted()).min()
     }
 
     /// There may be room again (a checkpoint ended, or health changed).
@@ -178,7 +178,7 @@ impl Engine {
                     None => return Progress::Idle,
                 },
             };
-            let ticket = task.ticket.expect("what is tried again was parked");
+            let ticket = task.ticket.expect("what is tried again has waited");
             let is_merge = task.merging.is_some();
             let step = match resend {
                 true => match self.send_again(task, m) {
@@ -196,8 +196,8 @@ impl Engine {
                     }
                 }
                 // What is done in turns is much for one turn.
-                Step::Parked(_) if mem::take(&mut self.queue.turn_over) => return Progress::More,
-                Step::Parked(_) => {}
+                Step::Waiting(_) if mem::take(&mut self.queue.has_yielded) => return Progress::More,
+                Step::Waiting(_) => {}
                 Step::NeedRows(task, needs) => {
                     if resend {
                         self.queue.resends.push_front(task);
@@ -228,7 +228,7 @@ impl Engine {
         let is_pending = matches!(task.request.call, Call::WriteBehind { .. });
         if let Some(wait) = self.queue.held_up.get(&session).filter(|_| is_pending) {
             let wait = wait.clone();
-            return Some(Step::Parked(self.park(task, wait)));
+            return Some(Step::Waiting(self.enqueue(task, wait)));
         }
         self.queue.resending = true;
         let result = self.dispatch(&mut task, m);
@@ -316,9 +316,9 @@ impl Engine {
         self.disk = (bytes_total, bytes_free);
     }
 
-    /// A file whose map crumbled into small extents, if there is one.
-    pub fn take_crumbled(&mut self) -> Option<Ino> {
-        self.shards.crumbled.pop_front()
+    /// A file whose map fell into small extents, if there is one.
+    pub fn take_fragmented(&mut self) -> Option<Ino> {
+        self.shards.fragmented.pop_front()
     }
 
     /// The rows that [`Engine::run`] asked for cannot be read: fails the request that needs them.

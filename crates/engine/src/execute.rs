@@ -16,7 +16,7 @@ use crate::dispatch::clamp;
 use crate::engine::Engine;
 use crate::moment::{Health, Moment};
 use crate::parts::{Clients, Shards};
-use crate::placement::{birth_key, spread};
+use crate::placement::{birth_key, draw_shard};
 use crate::sessions::Slot;
 use crate::step::{Progress, Stop};
 use crate::volatile::NOT_JOURNALLED;
@@ -54,17 +54,17 @@ pub(crate) struct Performed {
 }
 
 /// Small extents written to one file before its map is looked at.
-const CRUMBS: u32 = 256;
+const FRAGMENTS_MIN: u32 = 256;
 /// A written extent below this many bytes is small.
-const CRUMB_BYTES: u32 = 64 << 10;
-/// Most files whose crumbs are counted.
-const CRUMB_FILES_MAX: usize = 10_000;
+const FRAGMENT_BYTES: u32 = 64 << 10;
+/// Most files whose fragments are counted.
+const FRAGMENT_FILES_MAX: usize = 10_000;
 
 impl Engine {
     pub(crate) fn execute(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<Performed, Stop> {
         if asked.seq > Seq(0) {
             let session = self.clients.sessions.get(asked.session).ok_or(Failure::SessionGone)?;
-            match session.window.standing(asked.seq) {
+            match session.dedup.standing(asked.seq) {
                 Standing::New => {}
                 Standing::Done(done) => return self.repeat(asked, done, m),
                 Standing::Absurd => {
@@ -92,7 +92,7 @@ impl Engine {
                 self.may_operate(asked.op)?;
             }
             if asked.again.is_none() {
-                self.decoupled_first(asked)?;
+                self.require_decoupling(asked)?;
             }
         }
         // What was answered before a restart took place before all that is declared: it takes nothing from anybody.
@@ -233,7 +233,7 @@ impl Engine {
         if let Some(acknowledged) = asked.acknowledged {
             return Ok((self.offer_acknowledged(asked, acknowledged)?, false));
         }
-        if let Some(granted) = &self.taken.granted {
+        if let Some(granted) = &self.decoupled.granted {
             let shard = match dir_name {
                 Some(name) => granted.pick(birth_key(*parent, name.hash64())),
                 None => parent.shard(),
@@ -244,7 +244,7 @@ impl Engine {
             };
         }
         let shard = match dir_name {
-            Some(name) => spread(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
+            Some(name) => draw_shard(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
             None => parent.shard(),
         };
         if usize::from(shard.0) >= self.shards.inodes.shard_count() {
@@ -259,7 +259,7 @@ impl Engine {
     /// The number just offered was used.
     #[inline]
     fn use_number(&mut self, ino: Ino) {
-        if let Some(granted) = &mut self.taken.granted {
+        if let Some(granted) = &mut self.decoupled.granted {
             granted.take(ino);
         } else if let Some(counter_end) = self.shards.inodes.take(ino.shard()) {
             self.reserve(ino.shard(), counter_end);
@@ -379,18 +379,16 @@ impl Engine {
                 self.shards.orphans.remove(&gone.ino);
                 self.shards.volatile.orphans.remove(&gone.ino);
                 self.clients.leases.forget(gone.ino);
-                self.shards.crumbs.remove(&gone.ino);
+                self.shards.fragments.remove(&gone.ino);
             }
         }
         if asked.seq > Seq(0)
             && let Some(session) = self.clients.sessions.get_mut(asked.session)
         {
-            session
-                .window
-                .record(asked.seq, Done::new(position, planned.subject, planned.gone, open_counted));
+            session.dedup.record(asked.seq, Done::new(position, planned.subject, planned.gone, open_counted));
         }
         if let Op::Write { ino, body: Body::Extents(extents), .. } = asked.op {
-            self.shards.count_crumbs(*ino, extents);
+            self.shards.count_fragments(*ino, extents);
         }
         let (lease, parent_leased) =
             if asked.leases { self.leases_after(asked, &outcome, m) } else { NO_LEASES };
@@ -446,7 +444,7 @@ impl Engine {
         if asked.open && !done.open_counted && !was_answered && attr.is_some() {
             self.clients.opens.add(done.subject, asked.slot);
             if let Some(session) = self.clients.sessions.get_mut(asked.session) {
-                session.window.open_counted(asked.seq);
+                session.dedup.open_counted(asked.seq);
             }
         }
         let is_born = matches!(asked.op, Op::Make { .. } | Op::MakeUnnamed { .. });
@@ -485,7 +483,7 @@ impl Engine {
         match self.operate_as_server(&Op::Reclaim { ino }, m) {
             Ok(outcome) if outcome.gone.is_some_and(|gone| gone.orphan) => Progress::More,
             Err(Stop::Missing(needs)) => Progress::NeedRows(needs),
-            Err(Stop::Wait(_) | Stop::Turn) => Progress::Idle,
+            Err(Stop::Wait(_) | Stop::Yield) => Progress::Idle,
             Ok(_) | Err(Stop::Fail(_)) => {
                 self.shards.orphans.remove(&ino);
                 self.shards.reclaims.pop_front();
@@ -544,19 +542,19 @@ impl Shards {
         }
     }
 
-    pub(crate) fn count_crumbs(&mut self, ino: Ino, extents: &[chiton_model::Extent]) {
-        let small = extents.iter().filter(|e| !e.block.is_hole() && e.len < CRUMB_BYTES).count();
+    pub(crate) fn count_fragments(&mut self, ino: Ino, extents: &[chiton_model::Extent]) {
+        let small = extents.iter().filter(|e| !e.block.is_hole() && e.len < FRAGMENT_BYTES).count();
         if small == 0 {
             return;
         }
-        if self.crumbs.len() >= CRUMB_FILES_MAX {
-            self.crumbs.clear();
+        if self.fragments.len() >= FRAGMENT_FILES_MAX {
+            self.fragments.clear();
         }
-        let crumbs = self.crumbs.entry(ino).or_default();
-        *crumbs += small as u32;
-        if *crumbs >= CRUMBS {
-            self.crumbs.remove(&ino);
-            self.crumbled.push_back(ino);
+        let fragments = self.fragments.entry(ino).or_default();
+        *fragments += small as u32;
+        if *fragments >= FRAGMENTS_MIN {
+            self.fragments.remove(&ino);
+            self.fragmented.push_back(ino);
         }
     }
 }

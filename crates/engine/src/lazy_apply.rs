@@ -54,7 +54,7 @@ impl Engine {
     /// True if something is in the journal that is not in memory.
     #[inline]
     pub fn has_unapplied(&self) -> bool {
-        self.taken.lazy.count > 0
+        self.decoupled.lazy.count > 0
     }
 
     /// Makes files in their order, until one needs more than this can do: that one, and those behind it, go the usual
@@ -70,10 +70,10 @@ impl Engine {
         for name in creates.names {
             let Ok(name) = Name::new(name) else { break };
             let hash = name.hash64();
-            if self.taken.lazy.names.get(&creates.parent).is_some_and(|names| names.contains(&hash)) {
+            if self.decoupled.lazy.names.get(&creates.parent).is_some_and(|names| names.contains(&hash)) {
                 break;
             }
-            let granted = self.taken.granted.as_ref().expect("a realm has granted numbers");
+            let granted = self.decoupled.granted.as_ref().expect("a realm has granted numbers");
             let Ok(Some(offered)) = granted.offer(creates.parent.shard()) else { break };
             let op = Op::Make { parent: creates.parent, name, make: make.clone(), mode: creates.mode };
             self.events.clear();
@@ -83,8 +83,8 @@ impl Engine {
                 break;
             }
             made.push(self.journal_only(creates.session));
-            self.taken.lazy.names.entry(creates.parent).or_default().insert(hash);
-            self.taken.granted.as_mut().expect("a realm has granted numbers").take(offered);
+            self.decoupled.lazy.names.entry(creates.parent).or_default().insert(hash);
+            self.decoupled.granted.as_mut().expect("a realm has granted numbers").take(offered);
             self.counters.count(op.counter());
         }
         if made.len() > before
@@ -107,8 +107,8 @@ impl Engine {
             && !self.frozen
             && self.clients.leases.is_alone(slot)
             && !self.shards.ns.has_decouplings()
-            && !self.taken.borders.contains(&creates.parent)
-            && self.taken.lazy.events.len() < LAZY_BYTES_MAX
+            && !self.decoupled.borders.contains(&creates.parent)
+            && self.decoupled.lazy.events.len() < LAZY_BYTES_MAX
             && self.shards.ns.policy_version() == 0
             && matches!(self.shards.answers_when_durable(creates.parent), Ok(false))
     }
@@ -121,10 +121,10 @@ impl Engine {
         let mut frame = FrameBuilder::begin(&mut self.output.frames, &header);
         let start = frame.payload().len();
         event.encode(frame.payload());
-        self.taken.lazy.events.extend_from_slice(&frame.payload()[start..]);
+        self.decoupled.lazy.events.extend_from_slice(&frame.payload()[start..]);
         frame.seal();
         self.output.frame_events += 1;
-        self.taken.lazy.count += 1;
+        self.decoupled.lazy.count += 1;
         self.output.position = self.output.position.next();
         event.born(self.output.position).expect("the event makes a file")
     }
@@ -138,7 +138,7 @@ impl Engine {
     }
 
     fn apply_all(&mut self) {
-        let deferred = std::mem::take(&mut self.taken.lazy);
+        let deferred = std::mem::take(&mut self.decoupled.lazy);
         let mut events = Take::new(&deferred.events);
         let mut position = Position(self.output.position.0 - deferred.count);
         for _ in 0..deferred.count {

@@ -42,7 +42,7 @@ pub(crate) const EVERYTHING: Ino = Recall::EVERYTHING;
 /// For how long no leases are given after the last look at those in a subtree that somebody wants for itself.
 const FREEZE: Duration = Duration::from_secs(1);
 /// Most recalls that are out while more are sent only because somebody looked.
-const LOWERED_MAX: usize = 4_096;
+const DOWNGRADES_MAX: usize = 4_096;
 
 /// Who holds the names of a directory, and since when by the server's clock.
 #[derive(Clone, Copy, Debug)]
@@ -518,7 +518,7 @@ impl Leases {
         mono: Duration,
         is_open: impl Fn(Slot) -> bool,
     ) {
-        let is_busy = self.recalls.len() >= LOWERED_MAX
+        let is_busy = self.recalls.len() >= DOWNGRADES_MAX
             || self.is_paused(mono)
             || !self.live.contains(&slot)
             || self.out_by_ino.contains_key(&ino)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   request ──▶ session, duplicates ──▶ plan ──▶ leases in the way? ──▶ journal frame + apply ──▶ reply
-//!                                        │ rows missing   │ parked, recalls sent
+//!                                        │ rows missing   │ waits, recalls sent
 //!                                        ▼                ▼
 //!                                   runtime fetches   run() tries again when they are given back
 //! ```

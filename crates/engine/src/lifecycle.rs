@@ -1,8 +1,8 @@
 //! Sessions begin, come back, fall silent, end; and the recovery window around a restart.
 //!
 //! Invariants:
-//! - A session's end answers its parked requests at once. Its opens, leases and locks go at once too if the client
-//!   said so, else when the end is durable ([`super::ending`]).
+//! - A session's end answers its waiting requests at once. Its opens, leases and locks go at once too if the client
+//!   said so, else when the end is durable ([`crate::session_expiry`]).
 //! - Orphans are freed only after the recovery window: until then somebody may declare them open.
 
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Engine {
         let ended = self.clients.sessions.remove(session, self.output.position)?;
         for ticket in self.queue.waiting.select(|task, _| task.session == session) {
             self.clients.locks.cancel(ticket);
-            self.answer_parked(ticket, Err(Failure::SessionGone), m);
+            self.answer_waiting(ticket, Err(Failure::SessionGone), m);
         }
         self.end_fleeting(session, m);
         self.queue.commands.push(Command::DropSession(session, self.output.position));
@@ -207,9 +207,9 @@ impl Engine {
                 task.ticket = Some(ticket);
                 recovery.collect(task);
                 self.recovery_step(m);
-                Step::Parked(ticket)
+                Step::Waiting(ticket)
             }
-            _ => Step::Parked(self.park(task, Wait::Recovery)),
+            _ => Step::Waiting(self.enqueue(task, Wait::Recovery)),
         }
     }
 
@@ -235,7 +235,7 @@ impl Engine {
         for session in recovery.missing() {
             self.expire_session(session, m);
         }
-        if !self.clients.ending.is_empty() {
+        if !self.clients.expired.is_empty() {
             return;
         }
         let Some(recovery) = self.recovery.take() else { return };

@@ -2,11 +2,11 @@
 //! nothing else.
 //!
 //! ```text
-//!   Clients    sessions and what they hold: opens, leases, locks
-//!   Shards     the namespace, and what the server knows of its inodes, policies and decouplings
-//!   Output     the frames that go to the journal, and the position that they have reached
-//!   Queue      requests on their way, and commands for the runtime
-//!   Taken      of a decoupled client only: its inode numbers, its borders, creates that are not applied
+//!   Clients      sessions and what they hold: opens, leases, locks
+//!   Shards       the namespace, and what the server knows of its inodes, policies and decouplings
+//!   Output       the frames that go to the journal, and the position that they have reached
+//!   Queue        requests on their way, and commands for the runtime
+//!   Decoupled    of a decoupled client only: its inode numbers, its borders, creates that are not applied
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,7 +31,7 @@ use crate::{policies, realms, session_expiry, volatile};
 pub(crate) struct Clients {
     pub(crate) sessions: Sessions,
     /// In the order of their ends.
-    pub(crate) ending: VecDeque<session_expiry::Ending>,
+    pub(crate) expired: VecDeque<session_expiry::Expired>,
     pub(crate) opens: Opens,
     pub(crate) leases: Leases,
     pub(crate) growths: Growths,
@@ -49,8 +49,8 @@ pub(crate) struct Shards {
     pub(crate) reclaims: VecDeque<Ino>,
     pub(crate) lingering: Lingering,
     /// Files with many small extents.
-    pub(crate) crumbled: VecDeque<Ino>,
-    pub(crate) crumbs: hashbrown::HashMap<Ino, u32>,
+    pub(crate) fragmented: VecDeque<Ino>,
+    pub(crate) fragments: hashbrown::HashMap<Ino, u32>,
     pub(crate) policies: policies::Policies,
     pub(crate) volatile: volatile::Volatile,
     pub(crate) realms: realms::Realms,
@@ -78,13 +78,13 @@ pub(crate) struct Queue {
     /// Sessions of which a pending operation waits for a lease: its later pending operations wait behind it.
     pub(crate) held_up: BTreeMap<SessionId, Wait>,
     /// A task has done its part for now.
-    pub(crate) turn_over: bool,
+    pub(crate) has_yielded: bool,
     pub(crate) commands: Vec<Command>,
 }
 
 /// What only the engine of a decoupled client has.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct Decoupled {
     /// Then no number comes from the shards' counters.
     pub(crate) granted: Option<Granted>,
     /// Where its subtree ends.

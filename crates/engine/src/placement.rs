@@ -18,7 +18,7 @@ pub(crate) fn birth_key(parent: Ino, name_hash: u64) -> u64 {
 ///
 /// # Panics
 /// If no shard has a weight.
-pub(crate) fn spread(key: u64, weights: &[u32]) -> ShardId {
+pub(crate) fn draw_shard(key: u64, weights: &[u32]) -> ShardId {
     let draw = |shard: usize| mix(key ^ mix(shard as u64 + 1));
     let even = weights.windows(2).all(|pair| pair[0] == pair[1]);
     let shards = (0..weights.len()).filter(|&shard| weights[shard] > 0);
@@ -49,7 +49,7 @@ mod tests {
     fn shares(weights: &[u32]) -> Vec<u32> {
         let mut counts = vec![0; weights.len()];
         for n in 0..40_000 {
-            counts[spread(birth_key(Ino(n), 7), weights).0 as usize] += 1;
+            counts[draw_shard(birth_key(Ino(n), 7), weights).0 as usize] += 1;
         }
         counts
     }
@@ -72,7 +72,7 @@ mod tests {
         let (before, after) = ([100, 100, 100], [100, 100, 300]);
         for n in 0..5_000 {
             let key = birth_key(Ino(n), 1);
-            let (from, to) = (spread(key, &before), spread(key, &after));
+            let (from, to) = (draw_shard(key, &before), draw_shard(key, &after));
             assert!(from == to || to == ShardId(2), "{key} moved from {from} to {to}");
         }
     }

@@ -9,12 +9,12 @@
 //! - A claim is worth something only in the hands of the session that it was granted to, and only the latest.
 //! - When a decoupling begins, nobody holds a lease in it, and nothing in it is what only memory holds.
 
-mod aside;
+mod become_branch;
 mod borders;
 mod check;
-mod first;
 mod interference;
 mod merge;
+mod required;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -59,8 +59,8 @@ pub(crate) struct Realms {
     filesystem: u64,
     /// The last answers to merge calls.
     answered: BTreeMap<RealmId, Answered>,
-    /// Whose turn it is to merge in a directory. In memory only: who waits asks again.
-    turns: BTreeMap<Ino, (Claim, SessionId)>,
+    /// Which decoupling holds the merge lock of a directory. In memory only: a client that waits asks again.
+    mergers: BTreeMap<Ino, (Claim, SessionId)>,
 }
 
 /// An answer, and the position that must be durable before it is given.
@@ -71,7 +71,7 @@ const NOW: Position = Position(0);
 
 /// Who asks.
 #[derive(Clone, Copy)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct Caller<'a> {
     session: SessionId,
     cred: &'a Cred,
 }
@@ -109,8 +109,8 @@ impl Engine {
 
     /// Whether a claim is worth something in the hands of a session.
     pub fn holds_claim(&self, session: SessionId, claim: Claim) -> Result<(), Refusal> {
-        let asker = Asker { session, cred: &Cred::ROOT };
-        match self.shards.claimed(&asker, claim) {
+        let caller = Caller { session, cred: &Cred::ROOT };
+        match self.shards.claimed(&caller, claim) {
             Ok(_) => Ok(()),
             Err(Stop::Fail(chiton_wire::Failure::Refused(refusal))) => Err(refusal),
             Err(_) => Err(Refusal::Stale),
@@ -125,35 +125,35 @@ impl Engine {
 
     pub(crate) fn realm(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
         let Call::Realm(call) = &task.request.call else { unreachable!("called for realms only") };
-        let asker = Asker { session: task.session, cred: &task.request.cred };
+        let caller = Caller { session: task.session, cred: &task.request.cred };
         let (answer, position) = match &**call {
             RealmCall::Decouple { root, branch, nonce, journal_at, policy } => {
                 let (root, branch, nonce) = (*root, branch.as_ref(), *nonce);
-                self.decouple(&asker, &Wanted { root, branch, nonce, journal_at, policy }, m)
+                self.decouple(&caller, &Wanted { root, branch, nonce, journal_at, policy }, m)
             }
             RealmCall::Attach { realm, nonce, journal_at } => {
-                self.attach(&asker, *realm, *nonce, journal_at, m)
+                self.attach(&caller, *realm, *nonce, journal_at, m)
             }
-            RealmCall::Grant { claim, shard, count } => self.grant(&asker, *claim, *shard, *count, m),
-            RealmCall::Rows { claim, needs } => self.shards.serve_rows(&asker, *claim, needs),
+            RealmCall::Grant { claim, shard, count } => self.grant(&caller, *claim, *shard, *count, m),
+            RealmCall::Rows { claim, needs } => self.shards.serve_rows(&caller, *claim, needs),
             RealmCall::Check { claim, inodes, names } => {
-                self.shards.check_foreign(&asker, *claim, inodes, names)
+                self.shards.check_foreign(&caller, *claim, inodes, names)
             }
             RealmCall::Merge { .. } => {
-                self.merge(&asker, call, &mut task.merging, m).map(|answer| (answer, NOW))
+                self.merge(&caller, call, &mut task.merging, m).map(|answer| (answer, NOW))
             }
-            RealmCall::Resolve { claim, on_conflict } => self.resolve_by(&asker, *claim, *on_conflict, m),
-            RealmCall::Turn { claim, begins } => self.turn(&asker, *claim, *begins),
-            RealmCall::Settle { claim, files } => self.settle_files(&asker, *claim, files, m),
-            RealmCall::End { claim, force } => self.end_decoupling(&asker, *claim, *force, m),
-            RealmCall::BecomeBranch { realm, name } => self.become_branch(&asker, *realm, name.as_ref(), m),
-            RealmCall::Of { ino } => self.of(&asker, *ino),
+            RealmCall::Resolve { claim, on_conflict } => self.resolve_by(&caller, *claim, *on_conflict, m),
+            RealmCall::Turn { claim, begins } => self.merge_lock(&caller, *claim, *begins),
+            RealmCall::Settle { claim, files } => self.settle_files(&caller, *claim, files, m),
+            RealmCall::End { claim, force } => self.end_decoupling(&caller, *claim, *force, m),
+            RealmCall::BecomeBranch { realm, name } => self.become_branch(&caller, *realm, name.as_ref(), m),
+            RealmCall::Of { ino } => self.of(&caller, *ino),
             RealmCall::BlockedBy { ino, name } => {
-                let slot = self.clients.sessions.get(asker.session).map_or(Slot::SERVER, |s| s.slot);
+                let slot = self.clients.sessions.get(caller.session).map_or(Slot::SERVER, |s| s.slot);
                 let blocked = self.blocked_by(slot, *ino, name.as_ref(), m)?;
                 Ok((RealmAnswer::BlockedBy(blocked), NOW))
             }
-            RealmCall::List => self.list_realms(&asker),
+            RealmCall::List => self.list_realms(&caller),
             RealmCall::Object { .. } => unreachable!("the runtime answers these"),
         }?;
         let answer = Answer::Realm(answer);
@@ -164,12 +164,12 @@ impl Engine {
         self.answer_done(task, m)
     }
 
-    fn decouple(&mut self, asker: &Asker<'_>, wanted: &Wanted<'_>, m: &Moment) -> Found {
+    fn decouple(&mut self, caller: &Caller<'_>, wanted: &Wanted<'_>, m: &Moment) -> Found {
         let root = wanted.root;
         let known = self.shards.ns.decouplings_of(root).find(|d| d.nonce == wanted.nonce);
         if let Some((id, owner)) = known.map(|d| (d.id, d.owner)) {
-            if owner != asker.session {
-                return self.attach(asker, id, wanted.nonce, wanted.journal_at, m);
+            if owner != caller.session {
+                return self.attach(caller, id, wanted.nonce, wanted.journal_at, m);
             }
             return Ok((self.shards.granted(id)?, self.journalled()));
         }
@@ -178,10 +178,10 @@ impl Engine {
         if attr.kind != Kind::Dir {
             return Err(Refusal::NotDir.into());
         }
-        self.shards.may_manage(asker, attr.uid)?;
-        self.shards.ns.access(asker.cred, root, access::READ | access::WRITE | access::EXEC)?;
+        self.shards.may_manage(caller, attr.uid)?;
+        self.shards.ns.access(caller.cred, root, access::READ | access::WRITE | access::EXEC)?;
         self.shards.ns.plan_decouple(root, wanted.branch)?;
-        let policy = self.shards.policy_wanted(wanted, asker.cred)?;
+        let policy = self.shards.policy_wanted(wanted, caller.cred)?;
         // What the client builds on must not be what only memory holds.
         self.shards.settle()?;
         // What is done in a branch changes nothing here: who reads goes on.
@@ -204,15 +204,16 @@ impl Engine {
         for &(first, end) in &ranges {
             map.grant(first, end);
         }
-        let identity = self.clients.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
+        let identity =
+            self.clients.sessions.get(caller.session).map_or(String::new(), |s| s.identity.clone());
         let decoupling = Decoupling {
             id,
             branch: wanted.branch.cloned(),
             nonce: wanted.nonce,
             generation: 1,
-            owner: asker.session,
+            owner: caller.session,
             identity,
-            uid: asker.cred.uid,
+            uid: caller.cred.uid,
             journal_at: wanted.journal_at.to_owned(),
             policy: policy.text().into_bytes(),
             interference: match policy.interfere {
@@ -265,25 +266,32 @@ impl Engine {
         }
     }
 
-    fn attach(&mut self, asker: &Asker<'_>, id: RealmId, nonce: u64, journal_at: &str, m: &Moment) -> Found {
+    fn attach(
+        &mut self,
+        caller: &Caller<'_>,
+        id: RealmId,
+        nonce: u64,
+        journal_at: &str,
+        m: &Moment,
+    ) -> Found {
         let claim = Claim { realm: id, generation: 0 };
         let Some(known) = self.shards.ns.decoupling(id) else {
-            return Err(self.shards.claimed(asker, claim).err().unwrap_or(Refusal::Stale.into()));
+            return Err(self.shards.claimed(caller, claim).err().unwrap_or(Refusal::Stale.into()));
         };
         let (uid, generation, again) =
-            (known.uid, known.generation, known.nonce == nonce && known.owner == asker.session);
-        self.shards.may_manage(asker, uid)?;
+            (known.uid, known.generation, known.nonce == nonce && known.owner == caller.session);
+        self.shards.may_manage(caller, uid)?;
         // Asked before anything changes.
         self.shards.granted(id)?;
         if !again {
             self.may_change(m)?;
             let identity =
-                self.clients.sessions.get(asker.session).map_or(String::new(), |s| s.identity.clone());
+                self.clients.sessions.get(caller.session).map_or(String::new(), |s| s.identity.clone());
             self.commit_own(Event::Attached(Box::new(Attached {
                 id,
                 nonce,
                 generation: generation.saturating_add(1),
-                owner: asker.session,
+                owner: caller.session,
                 identity,
                 journal_at: journal_at.to_owned(),
                 branch: None,
@@ -292,8 +300,8 @@ impl Engine {
         Ok((self.shards.granted(id)?, self.journalled()))
     }
 
-    fn grant(&mut self, asker: &Asker<'_>, claim: Claim, shard: ShardId, count: u64, m: &Moment) -> Found {
-        let id = self.shards.claimed(asker, claim)?.id;
+    fn grant(&mut self, caller: &Caller<'_>, claim: Claim, shard: ShardId, count: u64, m: &Moment) -> Found {
+        let id = self.shards.claimed(caller, claim)?.id;
         if count == 0 || count > GRANT_MAX || usize::from(shard.0) >= self.shards.inodes.shard_count() {
             return Err(Refusal::Invalid.into());
         }
@@ -306,8 +314,14 @@ impl Engine {
     }
 
     /// Something else is done with conflicts from now on.
-    fn resolve_by(&mut self, asker: &Asker<'_>, claim: Claim, on_conflict: OnConflict, m: &Moment) -> Found {
-        let decoupling = self.shards.claimed(asker, claim)?;
+    fn resolve_by(
+        &mut self,
+        caller: &Caller<'_>,
+        claim: Claim,
+        on_conflict: OnConflict,
+        m: &Moment,
+    ) -> Found {
+        let decoupling = self.shards.claimed(caller, claim)?;
         let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
         if map.on_conflict() != on_conflict {
             self.may_change(m)?;
@@ -318,25 +332,25 @@ impl Engine {
         Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
     }
 
-    /// Merges of one directory take turns: pieces of two would interleave.
-    fn turn(&mut self, asker: &Asker<'_>, claim: Claim, begins: bool) -> Found {
-        let decoupling = self.shards.claimed(asker, claim)?;
+    /// Takes or frees a directory's merge lock: pieces of two merges would interleave.
+    fn merge_lock(&mut self, caller: &Caller<'_>, claim: Claim, begins: bool) -> Found {
+        let decoupling = self.shards.claimed(caller, claim)?;
         let (root, state) = (decoupling.root(), decoupling.state);
         let holder = self.merger_of(root);
         if begins && holder.is_some_and(|holder| holder.realm != claim.realm) {
             return Err(Refusal::Busy.into());
         }
         if begins {
-            self.shards.realms.turns.insert(root, (claim, asker.session));
+            self.shards.realms.mergers.insert(root, (claim, caller.session));
         } else if holder == Some(claim) {
-            self.shards.realms.turns.remove(&root);
+            self.shards.realms.mergers.remove(&root);
         }
         Ok((RealmAnswer::Merged(Merged { state, position: self.journalled(), ..Merged::default() }), NOW))
     }
 
     /// The decoupling whose turn it is to merge in a directory: as long as its client, and that client's session, are there.
     pub(crate) fn merger_of(&self, root: Ino) -> Option<Claim> {
-        let (claim, session) = *self.shards.realms.turns.get(&root)?;
+        let (claim, session) = *self.shards.realms.mergers.get(&root)?;
         let has_it = |d: &Decoupling| d.generation == claim.generation && d.owner == session;
         let lives = self.clients.sessions.get(session).is_some()
             && self.shards.ns.decoupling(claim.realm).is_some_and(has_it);
@@ -346,12 +360,12 @@ impl Engine {
     /// What came of files of others is in the decoupled side's own.
     fn settle_files(
         &mut self,
-        asker: &Asker<'_>,
+        caller: &Caller<'_>,
         claim: Claim,
         files: &[(Ino, Position, Settled)],
         m: &Moment,
     ) -> Found {
-        let decoupling = self.shards.claimed(asker, claim)?;
+        let decoupling = self.shards.claimed(caller, claim)?;
         let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
         if !files.is_empty() {
             self.may_change(m)?;
@@ -375,7 +389,7 @@ impl Engine {
         }
     }
 
-    fn end_decoupling(&mut self, asker: &Asker<'_>, claim: Claim, force: bool, m: &Moment) -> Found {
+    fn end_decoupling(&mut self, caller: &Caller<'_>, claim: Claim, force: bool, m: &Moment) -> Found {
         let over = self.shards.ns.decoupling(claim.realm).is_none()
             && claim.realm <= self.shards.ns.decoupling_last();
         if over && claim.realm != RealmId::GLOBAL {
@@ -383,9 +397,9 @@ impl Engine {
         }
         if force {
             let uid = self.shards.ns.decoupling(claim.realm).ok_or(Refusal::Invalid)?.uid;
-            self.shards.may_manage(asker, uid)?;
+            self.shards.may_manage(caller, uid)?;
         } else {
-            self.shards.claimed(asker, claim)?;
+            self.shards.claimed(caller, claim)?;
         }
         self.may_change(m)?;
         if let Some(root) = self.recall_blocked(claim.realm, m) {
@@ -457,23 +471,23 @@ impl Engine {
         all.collect()
     }
 
-    fn of(&mut self, asker: &Asker<'_>, ino: Ino) -> Found {
+    fn of(&mut self, caller: &Caller<'_>, ino: Ino) -> Found {
         let root = self.shards.ns.realm(ino)?;
         let decoupled = match self.shards.ns.decoupled_root(ino)? {
             Some(at) => self.shards.ns.decouplings_of(at).find(|d| d.branch.is_none()),
             None => None,
         };
-        let decoupled = decoupled.map(|d| self.info(asker, d)).transpose()?.map(Box::new);
+        let decoupled = decoupled.map(|d| self.info(caller, d)).transpose()?.map(Box::new);
         Ok((RealmAnswer::Of { root, decoupled }, NOW))
     }
 
-    fn list_realms(&self, asker: &Asker<'_>) -> Found {
+    fn list_realms(&self, caller: &Caller<'_>) -> Found {
         let all: Result<Vec<RealmInfo>, Stop> =
-            self.shards.ns.decouplings().map(|d| self.info(asker, d)).collect();
+            self.shards.ns.decouplings().map(|d| self.info(caller, d)).collect();
         Ok((RealmAnswer::Realms(all?), NOW))
     }
 
-    fn info(&self, asker: &Asker<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
+    fn info(&self, caller: &Caller<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
         let (reserved, used) = d.map.numbers();
         Ok(RealmInfo {
             claim: Claim { realm: d.id, generation: d.generation },
@@ -482,7 +496,7 @@ impl Engine {
             branch: d.branch.clone(),
             owner: d.identity.clone(),
             is_attached: self.clients.sessions.get(d.owner).is_some(),
-            is_own: d.owner == asker.session,
+            is_own: d.owner == caller.session,
             journal_at: d.journal_at.clone(),
             policy: d.policy.clone(),
             since: d.since,
@@ -497,17 +511,17 @@ impl Engine {
 
 impl Shards {
     /// The decoupling that a claim is about, if it is worth something.
-    fn claimed(&self, asker: &Asker<'_>, claim: Claim) -> Result<&Decoupling, Stop> {
+    fn claimed(&self, caller: &Caller<'_>, claim: Claim) -> Result<&Decoupling, Stop> {
         match self.ns.decoupling(claim.realm) {
-            Some(d) if d.generation == claim.generation && d.owner == asker.session => Ok(d),
+            Some(d) if d.generation == claim.generation && d.owner == caller.session => Ok(d),
             Some(_) => Err(Refusal::Stale.into()),
             None if claim.realm <= self.ns.decoupling_last() => Err(Refusal::Stale.into()),
             None => Err(Refusal::Invalid.into()),
         }
     }
 
-    fn may_manage(&self, asker: &Asker<'_>, uid: u32) -> Result<(), Stop> {
-        if asker.cred.uid == uid || self.is_administrator(asker.cred)? {
+    fn may_manage(&self, caller: &Caller<'_>, uid: u32) -> Result<(), Stop> {
+        if caller.cred.uid == uid || self.is_administrator(caller.cred)? {
             return Ok(());
         }
         Err(Refusal::NotPermitted.into())

@@ -20,7 +20,7 @@ use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::moment::Moment;
 use crate::opens::Opens;
-use crate::parts::{Clients, Output, Queue, Shards, Taken};
+use crate::parts::{Clients, Decoupled, Output, Queue, Shards};
 use crate::recovery::Recovery;
 use crate::rows::OwnRows;
 use crate::sessions::Sessions;
@@ -52,7 +52,7 @@ impl Engine {
         let mut engine = Engine {
             clients: Clients {
                 sessions: Sessions::default(),
-                ending: Default::default(),
+                expired: Default::default(),
                 opens: Opens::default(),
                 leases: Leases::new(
                     settings.lease_entries_max,
@@ -69,15 +69,15 @@ impl Engine {
                 orphans: Default::default(),
                 reclaims: Default::default(),
                 lingering: Default::default(),
-                crumbled: Default::default(),
-                crumbs: Default::default(),
+                fragmented: Default::default(),
+                fragments: Default::default(),
                 policies: Default::default(),
                 volatile: crate::volatile::Volatile::at(rows.position),
                 realms: Default::default(),
             },
             output: Output { position: rows.position, ..Output::default() },
             queue: Queue::default(),
-            taken: Taken::default(),
+            decoupled: Decoupled::default(),
             settings,
             recovery: None,
             frozen: false,
@@ -86,9 +86,9 @@ impl Engine {
             events: Vec::new(),
             touched: Vec::new(),
         };
-        for (id, secret, identity, window) in rows.sessions {
+        for (id, secret, identity, dedup) in rows.sessions {
             engine.clients.sessions.insert(id, secret, identity, false, m.mono);
-            engine.clients.sessions.get_mut(id).expect("just inserted").window = window;
+            engine.clients.sessions.get_mut(id).expect("just inserted").dedup = dedup;
         }
         for (id, over) in rows.over {
             engine.clients.sessions.remember(id, over);
@@ -140,7 +140,7 @@ impl Engine {
         {
             let (subject, loser) = subject.unwrap_or_default();
             let gone = loser.and_then(|ino| gone_of(&self.shards.ns, ino));
-            session.window.record(header.seq, Done::new(self.output.position, Some(subject), gone, false));
+            session.dedup.record(header.seq, Done::new(self.output.position, Some(subject), gone, false));
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Engine {
         if let Event::SessionClosed { session } = event {
             self.clients.sessions.remove(*session, self.output.position.next());
         }
-        if let (Event::Make { ino, .. }, Some(granted)) = (event, &mut self.taken.granted) {
+        if let (Event::Make { ino, .. }, Some(granted)) = (event, &mut self.decoupled.granted) {
             granted.used(*ino);
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! ```text
 //!   \0position          → u64      the events up to here are in the rows
 //!   R shard             → u64      inode counters below may have been given out
-//!   S session           → secret, identity, duplicate window
+//!   S session           → secret, identity, dedup
 //!   F session           → secret, runs of operations that were carried out: the session is over
 //!   W writer            → empty    all its blocks are named or deleted
 //! ```
@@ -12,7 +12,7 @@
 
 use chiton_types::{Malformed, Position, SessionId, ShardId};
 
-use crate::dedup::Window;
+use crate::dedup::Dedup;
 use crate::engine::Engine;
 use crate::sessions::{Over, decode_row};
 use crate::step::malformed;
@@ -119,7 +119,7 @@ pub struct OwnRows {
     pub position: Position,
     /// For each shard, the inode counter that nothing has reached yet; 0 where the row was not read.
     pub marks: Vec<u64>,
-    pub(crate) sessions: Vec<(SessionId, u64, String, Window)>,
+    pub(crate) sessions: Vec<(SessionId, u64, String, Dedup)>,
     pub(crate) over: Vec<(SessionId, Over)>,
 }
 
@@ -151,8 +151,8 @@ impl OwnRows {
             }
             [b'S', id @ ..] => {
                 let id = id.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"))?;
-                let (secret, identity, window) = decode_row(value)?;
-                self.sessions.push((SessionId(id), secret, identity, window));
+                let (secret, identity, dedup) = decode_row(value)?;
+                self.sessions.push((SessionId(id), secret, identity, dedup));
             }
             [b'F', id @ ..] => {
                 let id = id.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"))?;

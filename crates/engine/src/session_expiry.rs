@@ -26,7 +26,7 @@ use crate::wait_queue::Wait;
 
 /// A session that is known no more and still holds what it held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub(crate) struct Expired {
     slot: Slot,
     /// Of the event of its end.
     end: Position,
@@ -36,16 +36,16 @@ impl Engine {
     /// Ends a session whose client does not answer.
     pub(crate) fn expire_session(&mut self, session: SessionId, m: &Moment) {
         if let Some(slot) = self.close_session(session, m) {
-            self.clients.ending.push_back(Ending { slot, end: self.output.position });
+            self.clients.expired.push_back(Expired { slot, end: self.output.position });
         }
     }
 
     /// Releases what those held whose end is durable.
     pub(crate) fn release_ended(&mut self, m: &Moment) {
-        while let Some(&Ending { slot, end }) = self.clients.ending.front()
+        while let Some(&Expired { slot, end }) = self.clients.expired.front()
             && end <= m.durable
         {
-            self.clients.ending.pop_front();
+            self.clients.expired.pop_front();
             self.release(slot, m);
         }
     }
@@ -57,18 +57,18 @@ impl Engine {
             return;
         }
         self.wake_where(|wait| matches!(wait, Wait::Durable(_)));
-        if m.health == Health::Failed && !self.clients.ending.is_empty() {
-            let (ending, leases) = (&self.clients.ending, &self.clients.leases);
+        if m.health == Health::Failed && !self.clients.expired.is_empty() {
+            let (expired, leases) = (&self.clients.expired, &self.clients.leases);
             let held = |wait: &Wait| match wait {
                 Wait::Leases(inos) => {
-                    inos.iter().any(|ino| ending.iter().any(|ending| leases.is_recalled(*ino, ending.slot)))
+                    inos.iter().any(|ino| expired.iter().any(|one| leases.is_recalled(*ino, one.slot)))
                 }
                 Wait::Lock | Wait::Recovery | Wait::Checkpoint | Wait::Numbers => true,
                 Wait::Durable(_) | Wait::Room | Wait::Growth(_) => false,
             };
             for ticket in self.queue.waiting.select(|_, wait| held(wait)) {
                 self.clients.locks.cancel(ticket);
-                self.answer_parked(ticket, Err(Failure::Refused(Refusal::Io)), m);
+                self.answer_waiting(ticket, Err(Failure::Refused(Refusal::Io)), m);
             }
         }
     }
@@ -76,8 +76,8 @@ impl Engine {
 
 impl Clients {
     /// The lowest position whose durability an ended session's holdings wait for.
-    pub(crate) fn ending_wanted(&self) -> Option<Position> {
-        self.ending.front().map(|ending| ending.end)
+    pub(crate) fn expired_wanted(&self) -> Option<Position> {
+        self.expired.front().map(|expired| expired.end)
     }
 }
 

@@ -1,9 +1,9 @@
-//! Who is connected: identities, secrets, the last word heard, the duplicate window.
+//! Who is connected: identities, secrets, the last word heard, the dedup.
 //!
 //! Invariants:
 //! - A session's id is never used again: it is also the writer of its blocks.
 //! - A slot stands for a session in compact tables and is never used again in this life of the server.
-//! - A volatile session (a client in this process) dies with the server: it has no window and no row.
+//! - A volatile session (a client in this process) dies with the server: it has no dedup and no row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use chiton_types::{Malformed, Position, Put, Seq, SessionId, Take};
 use hashbrown::HashMap;
 
-use crate::dedup::Window;
+use crate::dedup::Dedup;
 use crate::write_behind::{GrantedClock, Numbers};
 
 /// Longest identity text, in bytes.
@@ -37,7 +37,7 @@ pub(crate) struct Session {
     pub(crate) decouples: bool,
     /// When its last message came.
     pub(crate) heard: Duration,
-    pub(crate) window: Window,
+    pub(crate) dedup: Dedup,
     /// Inode numbers that it may use by itself.
     pub(crate) numbers: Numbers,
     /// The server's clock as it was granted to the client, with the names of directories.
@@ -50,7 +50,7 @@ pub(crate) struct Session {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Over {
     secret: u64,
-    /// Runs of numbers, as [`Window::carried_out`] has them.
+    /// Runs of numbers, as [`Dedup::carried_out`] has them.
     pub(crate) carried_out: Vec<(Seq, Seq)>,
     /// Of the event of its end.
     pub(crate) end: Position,
@@ -92,7 +92,7 @@ impl Sessions {
             volatile,
             decouples: false,
             heard,
-            window: Window::default(),
+            dedup: Dedup::default(),
             numbers: Numbers::default(),
             clock: GrantedClock::default(),
             request_count: 0,
@@ -109,7 +109,7 @@ impl Sessions {
         self.by_slot.remove(&session.slot);
         if !session.volatile {
             self.ended.push(id);
-            let carried_out = session.window.carried_out();
+            let carried_out = session.dedup.carried_out();
             self.remember(id, Over { secret: session.secret, carried_out, end });
         }
         Some(session)
@@ -211,21 +211,21 @@ impl Over {
 }
 
 fn encode_row(session: &Session) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 + session.window.len() * 16);
+    let mut out = Vec::with_capacity(64 + session.dedup.len() * 16);
     out.put_u64(session.secret);
     out.put_bytes(session.identity.as_bytes());
-    session.window.encode(&mut out);
+    session.dedup.encode(&mut out);
     out
 }
 
-/// Secret, identity and window of a session's row.
-pub(crate) fn decode_row(bytes: &[u8]) -> Result<(u64, String, Window), Malformed> {
+/// Secret, identity and dedup of a session's row.
+pub(crate) fn decode_row(bytes: &[u8]) -> Result<(u64, String, Dedup), Malformed> {
     let mut from = Take::new(bytes);
     let secret = from.u64()?;
     let identity = clip_identity(&String::from_utf8_lossy(from.bytes()?));
-    let window = Window::decode(&mut from)?;
+    let dedup = Dedup::decode(&mut from)?;
     from.finish()?;
-    Ok((secret, identity, window))
+    Ok((secret, identity, dedup))
 }
 
 /// What a `SessionOpened` event carries as identity: the text, a NUL, the secret. So a restart knows the secret.
@@ -281,10 +281,10 @@ mod tests {
         let mut sessions = Sessions::default();
         for id in 0..=OVER_MAX as u64 {
             sessions.insert(SessionId(id), 100 + id, String::new(), false, Duration::ZERO);
-            let window = &mut sessions.get_mut(SessionId(id)).expect("there").window;
+            let dedup = &mut sessions.get_mut(SessionId(id)).expect("there").dedup;
             for seq in [1, 2, 7] {
-                window.record(Seq(seq), Default::default());
-                window.record(Seq(seq), Done::new(Position(seq), None, None, false));
+                dedup.record(Seq(seq), Default::default());
+                dedup.record(Seq(seq), Done::new(Position(seq), None, None, false));
             }
             sessions.remove(SessionId(id), Position(9));
         }

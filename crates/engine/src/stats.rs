@@ -27,7 +27,7 @@ impl Engine {
             "leases": self.clients.leases.len(),
             "recalls": self.clients.leases.recall_count() + self.clients.growths.len(),
             "locks": self.clients.locks.len(),
-            "parked": self.queue.waiting.len(),
+            "waiting": self.queue.waiting.len(),
             "orphans": self.shards.orphans.len(),
             "decouplings": ns.decouplings().count(),
             "inode_numbers": {
@@ -58,7 +58,7 @@ impl Engine {
                 "embedded": session.volatile,
                 "silent_ms": mono.saturating_sub(session.heard).as_millis() as u64,
                 "requests": session.request_count,
-                "unsettled": session.window.len(),
+                "unsettled": session.dedup.len(),
             });
             (id, figures)
         };

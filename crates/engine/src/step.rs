@@ -12,7 +12,7 @@ pub enum Step {
     /// Answered.
     Done(Reply),
     /// A [`Command::Reply`] with this ticket follows.
-    Parked(Ticket),
+    Waiting(Ticket),
     /// Install these rows, then call [`Engine::retry`].
     NeedRows(Task, Vec<Need>),
 }
@@ -31,7 +31,7 @@ pub enum Progress {
 /// What the runtime shall do.
 #[derive(Debug)]
 pub enum Command {
-    /// Answer a parked request.
+    /// Answer a waiting request.
     Reply(Ticket, Reply),
     /// Ask a session for a lease.
     Recall(SessionId, Recall),
@@ -47,7 +47,7 @@ pub(crate) enum Stop {
     Missing(Vec<Need>),
     Wait(Wait),
     /// It has done its part for now: others first.
-    Turn,
+    Yield,
 }
 
 impl From<Failure> for Stop {

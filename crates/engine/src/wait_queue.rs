@@ -1,7 +1,7 @@
 //! Requests that wait: for a lease, a lock, durability, room, or the end of the recovery.
 //!
 //! Invariants:
-//! - A parked request is in exactly one place: here, or in the engine's queue of those that can be tried again.
+//! - A waiting request is in exactly one place: here, or in the engine's queue of those that can be tried again.
 //! - Those that wait for one inode go on in the order in which they came.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::growth::Round;
 use crate::realms::Merging;
 
-/// Names a parked request until it is answered.
+/// Names a waiting request until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) u64);
 
@@ -26,7 +26,7 @@ pub struct Task {
     pub(crate) request: Request,
     /// Of a batch: the results so far.
     pub(crate) results: Vec<Result<(Position, Outcome), Failure>>,
-    /// Given when it was parked first.
+    /// Given when it is put into the queue first.
     pub(crate) ticket: Option<Ticket>,
     /// Counted and noted with its session already.
     pub(crate) begun: bool,
@@ -57,7 +57,7 @@ pub(crate) enum Wait {
     Growth(Round),
 }
 
-/// All parked requests.
+/// All waiting requests.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     tasks: BTreeMap<Ticket, (Task, Wait)>,
@@ -66,8 +66,8 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Parks a request.
-    pub(crate) fn park(&mut self, mut task: Task, wait: Wait) -> Ticket {
+    /// Adds a request.
+    pub(crate) fn push(&mut self, mut task: Task, wait: Wait) -> Ticket {
         let ticket = task.ticket.unwrap_or_else(|| self.issue());
         task.ticket = Some(ticket);
         if let Wait::Leases(inos) = &wait {
@@ -76,7 +76,7 @@ impl WaitQueue {
             }
         }
         let before = self.tasks.insert(ticket, (task, wait));
-        assert!(before.is_none(), "a request is parked twice");
+        assert!(before.is_none(), "a request waits twice");
         ticket
     }
 

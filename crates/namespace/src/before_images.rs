@@ -217,7 +217,7 @@ impl Namespace {
         keeping.clear();
         let is_all_own = self.decoupling_count == 1 && self.merging.is_some();
         if let Some(place) = event.footprint().imaged_place().filter(|_| !is_all_own) {
-            // What cannot be told is kept for all.
+            // Where the root is unknown, it is kept for all.
             let root = self.decoupled_root(place).ok();
             let merging = self.merging;
             let concerned = self.decouplings().filter(|d| Some(d.id) != merging);

@@ -296,7 +296,7 @@ impl Namespace {
         let found = self.dir_inode(parent).and_then(|dir| self.entry(dir, name));
         let position = match found {
             Ok(Known::Present(slot)) => slot.position,
-            // Whoever cannot tell remembers it.
+            // Where that is unknown, it is remembered.
             _ => Position(0),
         };
         let names =

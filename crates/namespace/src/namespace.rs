@@ -69,7 +69,7 @@ pub struct Namespace {
     pub(crate) linked: Table<LinkedKey, Parents>,
     /// Directories in which an entry cannot be decoded; all others of them can.
     pub(crate) torn_dirs: BTreeSet<Ino>,
-    /// Rows of theirs that were met and not told yet.
+    /// Rows of theirs that were met and not reported yet.
     pub(crate) torn_rows: Vec<CorruptRow>,
     /// Directories that the store cannot list: of their entries those can be had that are asked for by name.
     pub(crate) unlistable: BTreeSet<Ino>,
@@ -169,7 +169,7 @@ impl Namespace {
         garbage.filter(|block| kept.binary_search(block).is_err()).take(max).collect()
     }
 
-    /// What to tell the caller after the events of a plan are applied.
+    /// What to answer the caller after the events of a plan are applied.
     pub fn outcome(&self, planned: Planned) -> Outcome {
         let attr = |ino: Ino| self.inodes.get(ino).map(Inode::attr);
         Outcome {

@@ -22,7 +22,7 @@ use crate::away::Away;
 use crate::blocks::Blocks;
 use crate::checkpoints::Checkpoints;
 use crate::condition::Condition;
-use crate::decoupled::{GrantedNumbers, TakenSubtree};
+use crate::decoupled::{DecoupledSubtree, GrantedNumbers};
 use crate::engine_lock::EngineLock;
 use crate::error::StartError;
 use crate::format::FilesystemInfo;
@@ -191,7 +191,7 @@ fn serving(
     Ok(Ground { kind: Kind::Serving, info, stores, meta, engine, stored, journal, writer })
 }
 
-fn decoupled(subtree: TakenSubtree, options: &ServerOptions, m: &Moment) -> Result<Ground, StartError> {
+fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> Result<Ground, StartError> {
     let settings = options.engine_settings(subtree.shards, subtree.root);
     let ns = Namespace::of_subtree(subtree.root, subtree.inode_count);
     let numbers = (&subtree.ranges[..], &subtree.used[..]);

@@ -36,7 +36,7 @@ pub(crate) enum Reason {
     /// It is time for one.
     Due,
     /// Somebody asks for it, or the server ends.
-    Asked,
+    Requested,
 }
 
 impl Plate {
@@ -219,7 +219,7 @@ impl Plate {
             // Whether it landed is not known; committing the same rows again does no harm.
             let error = self.mend_meta(error);
             if !std::mem::take(&mut is_first) || !was_io || self.rows.meta.is_closed() {
-                // A full disk is no error that stays: it is told as long as it is full.
+                // A full disk is no error that stays: it is reported as long as it is full.
                 self.condition.errors.fetch_add(u64::from(!was_full), Relaxed);
                 return Err(why(&error));
             }
@@ -230,7 +230,7 @@ impl Plate {
     /// refuses all that follow, until it is opened anew. Returns what to say.
     pub(crate) fn mend_meta(&self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::NoSpace { .. }) && !self.checkpoints.store_full.swap(true, Relaxed) {
-            // Those that wait for room are told.
+            // Those that wait for room are refused.
             self.with_engine(|engine, _| engine.room_changed());
         }
         if matches!(error, StoreError::Fenced { .. }) && !self.rows.is_held {

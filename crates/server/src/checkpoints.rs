@@ -89,7 +89,7 @@ impl Plate {
     pub(crate) fn observe(&self, engine: &mut Engine, some: ReplayLoad, m: &Moment) {
         let count = engine.namespace().inode_count();
         let before = self.checkpoints.inode_count.swap(count, Ordering::Relaxed);
-        if CreateCost::is_telling(some.events, count.saturating_sub(before)) {
+        if CreateCost::is_conclusive(some.events, count.saturating_sub(before)) {
             let spent = self.world.monotonic().saturating_sub(m.mono);
             let spared = self.checkpoints.create_cost.observe(some, spent, self.checkpoints.policy.rate);
             let mut all = self.checkpoints.spared.lock();

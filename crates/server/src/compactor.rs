@@ -26,7 +26,7 @@ const FILES: usize = 16;
 const TRIES: usize = 8;
 
 impl Plate {
-    /// Compacts some of the files that crumbled.
+    /// Compacts some of the fragmented files.
     pub(crate) fn compact(&self) {
         const {
             assert!(
@@ -34,7 +34,7 @@ impl Plate {
             )
         };
         for _ in 0..FILES {
-            let Some(ino) = self.engine.lock().take_crumbled() else { return };
+            let Some(ino) = self.engine.lock().take_fragmented() else { return };
             if self.is_stopping() {
                 return;
             }

@@ -60,7 +60,7 @@ impl Plate {
                 return;
             }
             Err(JournalError::Fenced { by }) => {
-                // First: nobody is to be told that the journal failed.
+                // First: nobody is to learn that the journal failed.
                 self.fenced(&format!("the server of epoch {by}"));
                 return;
             }
@@ -82,9 +82,9 @@ impl Plate {
             self.condition.errors.fetch_add(1, Ordering::Relaxed);
             if now == 2
                 && !self.is_stopping()
-                && let Some(told) = &self.options.on_failed
+                && let Some(notify) = &self.options.on_failed
             {
-                told(&format!("{error}: this server ends, and the next one recovers what was durable"));
+                notify(&format!("{error}: this server ends, and the next one recovers what was durable"));
             }
         }
     }
@@ -113,8 +113,8 @@ impl Plate {
              the new one"
         );
         self.log(&why);
-        if let Some(told) = &self.options.on_fenced {
-            told(&why);
+        if let Some(notify) = &self.options.on_fenced {
+            notify(&why);
         }
     }
 

@@ -9,7 +9,7 @@
 //! Invariants:
 //! - Nothing is checkpointed, swept or compacted: what changes stays in memory until it is merged and the decoupling
 //!   ends. Rows that are as the server gave them leave above `cache_bytes`.
-//! - Its journal is trimmed only when it is told that what it says is merged for good.
+//! - Its journal is trimmed only when the client says that all of it is merged for good.
 //! - Its first session bears the id that the server gave for the blocks.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub trait Base: Send + Sync {
     /// More inode numbers, first and first past: reserved durably.
     ///
     /// # Errors
-    /// In words: what creates then is told that there is no space.
+    /// In words: creates then fail with "no space".
     fn grant(&self, shard: ShardId, count: u64) -> Result<Vec<(Ino, Ino)>, String>;
 
     /// Makes all blocks durable that were put before, at the level that the journal has: asked before the journal
@@ -49,7 +49,7 @@ pub trait Base: Send + Sync {
 }
 
 /// A subtree that a client took from another server, as the client knows it when it starts.
-pub struct TakenSubtree {
+pub struct DecoupledSubtree {
     /// Identity of the file system.
     pub filesystem: u64,
     /// Identity of the journal.
@@ -107,7 +107,7 @@ impl Plate {
     /// Fetches numbers when they run short, until the server stops.
     pub(crate) fn number_keeper(&self) {
         let Some(base) = self.kind.base().cloned() else { return };
-        let mut told = false;
+        let mut is_reported = false;
         while !self.is_stopping() {
             let wanted = self.engine.lock_as_it_is().numbers_wanted();
             let Some((shard, count)) = wanted else {
@@ -117,13 +117,13 @@ impl Plate {
             };
             match base.grant(shard, count) {
                 Ok(ranges) => {
-                    told = false;
+                    is_reported = false;
                     *self.numbers.refused.lock() = None;
                     self.with_engine_as_it_is(|engine, _| engine.numbers_granted(Some(&ranges)));
                 }
                 Err(why) => {
                     *self.numbers.refused.lock() = Some(why.clone());
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut is_reported, true) {
                         self.note_error(&format!(
                             "no more inode numbers for this decoupled subtree, so nothing can be created when those \
                              it has are used up: {why}; `allocated_inodes` of the policy says how many it begins with"
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_server_that_gives_no_numbers_is_left_alone_however_many_are_wanted() {
         let (base, world) = (Arc::new(Away::default()), Arc::new(SeededWorld::new(1)));
-        let subtree = TakenSubtree {
+        let subtree = DecoupledSubtree {
             filesystem: 1,
             journal: 2,
             shards: 4,

@@ -8,14 +8,14 @@ use chiton_transport::{ConnId, Sender};
 use chiton_types::SessionId;
 use chiton_wire::{Channel, Recall, Reply};
 
-/// Where a thread waits for its answer.
+/// Where a thread waits for its reply.
 #[derive(Default)]
-pub(crate) struct Parking {
+pub(crate) struct ReplySlot {
     reply: Mutex<Option<Reply>>,
     changed: Condvar,
 }
 
-impl Parking {
+impl ReplySlot {
     pub(crate) fn answer(&self, reply: Reply) {
         *self.reply.lock() = Some(reply);
         self.changed.notify_one();

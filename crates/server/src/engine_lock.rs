@@ -130,7 +130,7 @@ impl Plate {
                     self.note_replay_load(position);
                 }
                 if self.waiters.commits.engine_waits_for(position) {
-                    // Who parked asked for a commit before these frames were there.
+                    // Requests that wait asked for a commit before these frames were there.
                     self.journal.request_commit();
                 }
                 if self.condition.oldest.0.load(Ordering::Relaxed) <= m.durable.0 {

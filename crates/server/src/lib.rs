@@ -70,7 +70,7 @@ mod server;
 mod status;
 
 pub use address::DataAddress;
-pub use decoupled::{Base, Numbers, TakenSubtree};
+pub use decoupled::{Base, DecoupledSubtree, Numbers};
 pub use embed::EmbeddedSession;
 pub use error::{FormatError, ShutdownError, StartError};
 pub use format::{FilesystemInfo, FormatOptions};

@@ -151,7 +151,7 @@ impl Offline {
     }
 
     /// The highest position that a row carries: whatever the store says, the events up to here are in it. Reads all
-    /// inodes and entries; `progress` is told how many rows it has seen.
+    /// inodes and entries; `progress` is called with how many rows it has seen.
     ///
     /// # Errors
     /// The store's, or a row that is not what the format says.

@@ -82,7 +82,7 @@ const OBSERVED_EVENTS_MIN: u64 = 256;
 
 impl CreateCost {
     /// Whether a hold of the engine's lock with so many events and new inodes is to be observed.
-    pub(crate) fn is_telling(events: u64, made: u64) -> bool {
+    pub(crate) fn is_conclusive(events: u64, made: u64) -> bool {
         events >= OBSERVED_EVENTS_MIN && made >= events - events / 10
     }
 
@@ -256,8 +256,8 @@ mod tests {
             cost.observe(some, Duration::from_millis(5), ReplayRate::ASSUMED);
         }
         check(5_000, ReplayRate::ASSUMED, (0, 0));
-        assert!(CreateCost::is_telling(1_000, 900) && CreateCost::is_telling(256, 256));
-        assert!(!CreateCost::is_telling(1_000, 899) && !CreateCost::is_telling(255, 255));
+        assert!(CreateCost::is_conclusive(1_000, 900) && CreateCost::is_conclusive(256, 256));
+        assert!(!CreateCost::is_conclusive(1_000, 899) && !CreateCost::is_conclusive(255, 255));
         assert_eq!((some + some).less(some), some);
     }
 

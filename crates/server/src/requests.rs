@@ -13,7 +13,7 @@ use chiton_types::{Cred, Position, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Welcome};
 
 use crate::commits::OnDurable;
-use crate::deliver::Parking;
+use crate::deliver::ReplySlot;
 use crate::fatal::Fatal;
 use crate::often::Often;
 use crate::plate::Plate;
@@ -67,17 +67,17 @@ impl Plate {
             engine.add_writer(writer);
         }
         let mut step = engine.request(session, request, &m);
-        let parking = loop {
+        let slot = loop {
             match step {
                 Step::Done(reply) => {
                     self.leave(engine, &m);
                     return reply;
                 }
-                Step::Parked(ticket) => {
-                    let parking = Arc::new(Parking::default());
-                    self.park(&engine, ticket, Waiter::Thread(parking.clone()));
+                Step::Waiting(ticket) => {
+                    let slot = Arc::new(ReplySlot::default());
+                    self.answer_later(&engine, ticket, Waiter::Thread(slot.clone()));
                     self.leave(engine, &m);
-                    break parking;
+                    break slot;
                 }
                 Step::NeedRows(task, needs) => {
                     let generation = engine.namespace().generation();
@@ -94,7 +94,7 @@ impl Plate {
                 }
             }
         };
-        Reply { id, ..parking.wait() }
+        Reply { id, ..slot.wait() }
     }
 
     /// Answers requests of a client, now or later.
@@ -175,7 +175,7 @@ impl Plate {
     ) {
         match step {
             Step::Done(reply) => replies.push(reply),
-            Step::Parked(ticket) => self.park(engine, ticket, Waiter::Client(sender.clone())),
+            Step::Waiting(ticket) => self.answer_later(engine, ticket, Waiter::Client(sender.clone())),
             Step::NeedRows(task, needs) => {
                 let generation = engine.namespace().generation();
                 without_rows.push(NeedsRows { id, task, needs, generation });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chiton_metastore::Metastore;
 
-use crate::decoupled::TakenSubtree;
+use crate::decoupled::DecoupledSubtree;
 use crate::format::FilesystemInfo;
 use crate::options::ServerOptions;
 use crate::ownership::Ownership;
@@ -26,7 +26,7 @@ pub enum Role {
         ownership: Option<Ownership>,
     },
     /// Serves a subtree to the client that took it from another server.
-    Decoupled(TakenSubtree),
+    Decoupled(DecoupledSubtree),
     /// Shows what would be, over rows that nobody changes: what is changed then is in memory only. Memory grows with what
     /// is changed and with what is looked at. Clients bring the blocks ([`crate::Server::objects`] is empty).
     Preview {

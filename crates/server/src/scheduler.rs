@@ -1,4 +1,4 @@
-//! The pump: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
+//! The scheduler: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,8 +18,8 @@ const BUCKET_BYTES: u64 = 1 << 50;
 /// Steps of freeing orphans between two looks at everything else.
 const BACKGROUND_STEPS: usize = 64;
 
-/// On whose behalf there is something to do.
-enum Asked {
+/// What there is to do, and for whom.
+enum Work {
     Requests(Progress),
     Orphans(Progress),
 }
@@ -72,7 +72,7 @@ impl Plate {
     }
 
     /// Calls the engine, but not while the only session makes files and nobody waits for anything: then nothing is
-    /// brought into memory for the pump's sake.
+    /// brought into memory for the scheduler's sake.
     fn unless_only_lazy<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> Option<R> {
         self.with_engine_if(
             |engine| !engine.has_unapplied() || engine.is_ready() || engine.durable_wanted().is_some(),
@@ -83,23 +83,23 @@ impl Plate {
     /// Lets the engine's queues go on a little; false if there was nothing to do.
     pub(crate) fn schedule_once(&self) -> bool {
         let turn = self.unless_only_lazy(|engine, m| {
-            let asked = match engine.run(m) {
-                Progress::Idle => Asked::Orphans(free_orphans(engine, m)),
-                progress => Asked::Requests(progress),
+            let work = match engine.run(m) {
+                Progress::Idle => Work::Orphans(free_orphans(engine, m)),
+                progress => Work::Requests(progress),
             };
-            (asked, engine.namespace().generation())
+            (work, engine.namespace().generation())
         });
-        let Some((asked, generation)) = turn else { return false };
-        match asked {
-            Asked::Requests(Progress::Idle) | Asked::Orphans(Progress::Idle) => false,
-            Asked::Requests(Progress::More) | Asked::Orphans(Progress::More) => true,
-            Asked::Requests(Progress::NeedRows(needs)) => {
+        let Some((work, generation)) = turn else { return false };
+        match work {
+            Work::Requests(Progress::Idle) | Work::Orphans(Progress::Idle) => false,
+            Work::Requests(Progress::More) | Work::Orphans(Progress::More) => true,
+            Work::Requests(Progress::NeedRows(needs)) => {
                 if self.supply(&needs, generation).is_err() {
                     self.with_engine(|engine, m| engine.fail_first(m));
                 }
                 true
             }
-            Asked::Orphans(Progress::NeedRows(needs)) => {
+            Work::Orphans(Progress::NeedRows(needs)) => {
                 if self.supply(&needs, generation).is_err() {
                     self.with_engine(|engine, _| engine.leave_orphan());
                 }

@@ -166,7 +166,7 @@ impl Server {
         Ok(Arc::new(server))
     }
 
-    /// Begins a session of a client in this process. Recalls are told to `on_recall` on a thread of the session's
+    /// Begins a session of a client in this process. Recalls are passed to `on_recall` on a thread of the session's
     /// own, one at a time; when it returns, the lease is given back. It may call the session.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl Server {
     }
 
     /// What answers the messages of clients, for a network of another kind (simulation).
-    pub fn door(&self) -> Arc<dyn chiton_transport::Service> {
+    pub fn service(&self) -> Arc<dyn chiton_transport::Service> {
         Arc::new(PlateService(self.plate.clone()))
     }
 
@@ -222,7 +222,7 @@ impl Server {
     /// # Errors
     /// In words.
     pub fn checkpoint(&self) -> Result<(), String> {
-        self.plate.checkpoint_now(Reason::Asked)
+        self.plate.checkpoint_now(Reason::Requested)
     }
 
     /// Does at once what is else done by and by: frees what has no name and is not open any more, writes a checkpoint,
@@ -234,7 +234,7 @@ impl Server {
         // Whoever takes the lock finds everything applied.
         drop(self.plate.engine.lock());
         while self.plate.schedule_once() {}
-        self.plate.checkpoint_now(Reason::Asked)?;
+        self.plate.checkpoint_now(Reason::Requested)?;
         self.plate.sweep_writers();
         self.plate.sweep_realm_objects(&mut Seen::default());
         Ok(())
@@ -252,7 +252,7 @@ impl Server {
         let _ = self.plate.wait_journal(self.plate.journal.last());
         // What a decoupled client has is in its journal only, and what a preview has is gone.
         let has_checkpoints = self.plate.kind.has_checkpoints();
-        let checkpoint = if has_checkpoints { self.plate.checkpoint_now(Reason::Asked) } else { Ok(()) };
+        let checkpoint = if has_checkpoints { self.plate.checkpoint_now(Reason::Requested) } else { Ok(()) };
         let journal = self.plate.journal.close();
         let meta = self.plate.rows.meta.close();
         // The part of the reserve that the last checkpoint did not use is kept for the next start.

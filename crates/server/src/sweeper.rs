@@ -98,7 +98,7 @@ impl Plate {
             after = Some(format!("blocks/{:016x}0", block.writer));
             let session = SessionId(block.writer);
             let swept = matches!(self.rows.meta.get().get(&swept_key(block.writer)), Ok(Some(_)));
-            // Sessions of this life are told about when they end.
+            // Sessions of this life are reported when they end.
             if !live.contains(&session) && session < self.blocks.writer && !swept {
                 found.push((session, replayed));
             }

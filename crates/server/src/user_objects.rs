@@ -29,7 +29,7 @@ impl UserObjects {
         }
     }
 
-    /// `op` is told whether it was tried before.
+    /// `op` is passed whether it was tried before.
     fn wait<T>(&self, op: impl Fn(bool) -> Result<T, ObjectError>) -> Result<T, ObjectError> {
         let mut again = false;
         loop {

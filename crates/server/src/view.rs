@@ -80,7 +80,7 @@ impl Plate {
         if self.count_views() >= VIEWS_MAX {
             return Err(Refusal::Busy);
         }
-        self.checkpoint_now(Reason::Asked).map_err(failed)?;
+        self.checkpoint_now(Reason::Requested).map_err(failed)?;
         let rows = self.rows.meta.get().snapshot().map_err(|e| {
             self.log_often(Often::Rows, &format!("no view: {e}"));
             Refusal::Unsupported

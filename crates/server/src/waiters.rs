@@ -9,14 +9,14 @@ use chiton_wire::Reply;
 use hashbrown::HashMap;
 
 use crate::commits::Commits;
-use crate::deliver::{Channels, Parking};
+use crate::deliver::{Channels, ReplySlot};
 use crate::plate::Plate;
 use crate::requests::stopped;
 
 /// Who gets an answer that comes later.
 pub(crate) enum Waiter {
     /// A thread of this process.
-    Thread(Arc<Parking>),
+    Thread(Arc<ReplySlot>),
     /// A client.
     Client(Sender),
 }
@@ -24,7 +24,7 @@ pub(crate) enum Waiter {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// For the answers of requests that the engine has parked.
+    /// For the answers of requests that wait in the engine.
     tickets: Mutex<HashMap<Ticket, Waiter>>,
     /// For durability.
     pub(crate) commits: Arc<Commits>,
@@ -33,8 +33,8 @@ pub(crate) struct Waiters {
 }
 
 impl Plate {
-    /// Notes who waits for a ticket. To be called with the engine's lock held.
-    pub(crate) fn park(&self, engine: &Engine, ticket: Ticket, waiter: Waiter) {
+    /// Records who gets the answer of a waiting request. To be called with the engine's lock held.
+    pub(crate) fn answer_later(&self, engine: &Engine, ticket: Ticket, waiter: Waiter) {
         self.waiters.tickets.lock().insert(ticket, waiter);
         if let Some(position) = engine.durable_wanted() {
             self.waiters.commits.engine_waits(position);
@@ -57,7 +57,7 @@ impl Plate {
 
     fn answer_waiter(&self, ticket: Ticket, reply: Reply) {
         match self.waiters.tickets.lock().remove(&ticket) {
-            Some(Waiter::Thread(parking)) => parking.answer(reply),
+            Some(Waiter::Thread(slot)) => slot.answer(reply),
             // A client that is gone asks again when it comes back.
             Some(Waiter::Client(sender)) if !self.is_fenced() => drop(sender.send(&reply)),
             Some(Waiter::Client(_)) => {}
@@ -69,8 +69,8 @@ impl Plate {
     pub(crate) fn dismiss_waiters(&self) {
         let m = self.moment();
         for (_, waiter) in self.waiters.tickets.lock().drain() {
-            if let Waiter::Thread(parking) = waiter {
-                parking.answer(stopped(0, &m));
+            if let Waiter::Thread(slot) = waiter {
+                slot.answer(stopped(0, &m));
             }
         }
     }

@@ -94,7 +94,7 @@ pub fn start_server(
         }
     };
     let (epoch, found) = first_of_epoch(&*rig.disk.remains_place());
-    let host = rig.net.serve(id, party, epoch, server.door());
+    let host = rig.net.serve(id, party, epoch, server.service());
     rig.recorder.push(Happened::ServerStarted { server: id, epoch, found });
     Ok(LiveServer { id, party, server, disk_handle, host, world })
 }

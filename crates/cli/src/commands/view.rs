@@ -4,7 +4,7 @@
 //!   PATH ─▶ Source: a server's view of its rows, or stores without a server
 //!             │ preview                          journals: which, and where
 //!             ▼                                       │
-//!        Composition ◀───────────── laid one by one ──┘ ──▶ a listing, JSON, or a local directory
+//!        Composition ◀─────────── merged one by one ──┘ ──▶ a listing, JSON, or a local directory
 //! ```
 
 mod journals;
@@ -85,7 +85,7 @@ fn compose(args: &View, source: &Source) -> Outcome<(Composed, Vec<u8>)> {
     source.note(&all);
     for choice in Choice::all(args, source, &all, &top)? {
         let journal = choice.journal(args, source)?;
-        composition.lay(&journal).map_err(|e| failure(&e))?;
+        composition.merge_journal(&journal).map_err(|e| failure(&e))?;
     }
     Ok((composition.finish().map_err(|e| failure(&e))?, top))
 }

@@ -97,7 +97,7 @@ fn a_deltafs_subtree_is_viewed_while_its_job_works() {
     let expected = look(&near);
     done(&["merge", text(&near)]);
     assert_same(&expected, &look(&far));
-    // Nothing is left to lay over it.
+    // Nothing is left to merge into it.
     let merged = view(&[text(&far)], 0);
     assert_eq!((&merged["journals"], from(&merged, "before")), (&Value::Array(Vec::new()), "global"));
     refused(&["view", text(&near), "--to", text(&to("first"))], 1, "is not empty");

@@ -9,7 +9,7 @@ use chiton_model::Event;
 use chiton_model::merge;
 use chiton_policy::{Interfere, OnConflict};
 use chiton_runtime::sync::Mutex;
-use chiton_server::{Role, Server, ServerOptions, TakenSubtree};
+use chiton_server::{DecoupledSubtree, Role, Server, ServerOptions};
 use chiton_types::{Ino, Position, SessionId};
 use chiton_wire::{MergeState, Settled};
 
@@ -195,7 +195,7 @@ impl Realm {
     /// A client of the subtree as it was when it was taken, or merged last: the base of ours.
     fn base_as_it_was(&self) -> Result<(Arc<Server>, Arc<Client>), RealmError> {
         let granted = &self.granted;
-        let subtree = TakenSubtree {
+        let subtree = DecoupledSubtree {
             filesystem: granted.filesystem,
             journal: journal_identity(granted),
             shards: granted.shards,

@@ -9,7 +9,7 @@ use chiton_model::Event;
 use chiton_policy::{Durability, Interfere, Policy};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Mutex, RwLock};
-use chiton_server::{Role, Server, ServerOptions, StartError, TakenSubtree};
+use chiton_server::{DecoupledSubtree, Role, Server, ServerOptions, StartError};
 use chiton_types::{Ino, Name, Position, Refusal, SessionId};
 use chiton_wire::{Granted, MergeState};
 
@@ -129,7 +129,7 @@ impl Realm {
         let base = Arc::new(ServerBase::new(calls.clone(), blocks.clone(), durable, &granted.ranges));
         let cache_bytes = if branch.is_some() { BRANCH_ROWS_BYTES } else { usize::MAX };
         let start = |merged: Position, used: &[Ino]| {
-            let subtree = TakenSubtree {
+            let subtree = DecoupledSubtree {
                 filesystem: granted.filesystem,
                 journal: journal_identity(&granted),
                 shards: granted.shards,

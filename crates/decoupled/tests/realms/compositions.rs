@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chiton_admin::View;
 use chiton_client::{Client, ClientOptions};
-use chiton_decoupled::{Composed, Composition, Contradiction, Realm, RealmError, Step, Unmerged};
+use chiton_decoupled::{Composed, Composition, JournalConflict, Realm, RealmError, Step, Unmerged};
 use chiton_journal::{MemoryPlace, Shape};
 use chiton_model::RenameHow;
 use chiton_runtime::RealWorld;
@@ -42,7 +42,7 @@ fn compose(site: &Site, realms: &[&Realm]) -> Composed {
     }
     let (mut composition, _client) = begin(site);
     for realm in realms {
-        composition.lay(&journal(realm)).expect("laid");
+        composition.merge_journal(&journal(realm)).expect("merged");
     }
     composition.finish().expect("composed")
 }
@@ -68,8 +68,8 @@ fn origins(composed: &Composed, top: &str) -> BTreeMap<String, String> {
     found
 }
 
-fn short(conflicts: &[Contradiction]) -> Vec<String> {
-    let line = |one: &Contradiction| {
+fn short(conflicts: &[JournalConflict]) -> Vec<String> {
+    let line = |one: &JournalConflict| {
         let against = one.against.as_deref().unwrap_or("global");
         let path = String::from_utf8_lossy(&one.path).into_owned();
         format!("{path}: {} {}, {} {}", against, one.line.theirs, one.journal, one.line.ours)
@@ -109,7 +109,7 @@ fn a_composition_shows_the_merges_and_changes_nothing() {
         let reports = [&one, &two].map(|realm| realm.merge_with(overwrite, &|_| {}).expect("merged"));
         assert_eq!(shown, tree(&base.client, "/tree"), "seed {seed}");
         let met: Vec<_> = reports.iter().flat_map(|report| report.conflicts.iter().cloned()).collect();
-        let reported: Vec<_> = composed.contradictions().iter().map(|one| one.line.clone()).collect();
+        let reported: Vec<_> = composed.conflicts().iter().map(|one| one.line.clone()).collect();
         // A view does not compare contents, so it also names equal changes of both sides.
         let mut rest = reported.iter();
         assert!(
@@ -142,7 +142,7 @@ fn a_view_shows_unmerged_changes_of_a_running_job() {
         for path in ["job/small", "job/large", "job/dir", "job/dir/deep"] {
             assert_eq!(from(path), name, "{path}");
         }
-        assert_eq!(short(composed.contradictions()), [""; 0]);
+        assert_eq!(short(composed.conflicts()), [""; 0]);
         // The job continues, and a second view shows more.
         realm.client().remove("/small").expect("removed");
         let composed = compose(&site, &[&realm]);
@@ -206,7 +206,7 @@ fn every_conflict_names_both_sides_and_the_later_journal_prevails() {
     base.client.sync().expect("there");
 
     let composed = compose(&site, &[&one, &two]);
-    let mut reported = short(composed.contradictions());
+    let mut reported = short(composed.conflicts());
     reported.sort();
     let expect = [
         "/tree/both: one new file, two new file",
@@ -250,10 +250,10 @@ fn every_conflict_names_both_sides_and_the_later_journal_prevails() {
     // In the other order the other prevails.
     let composed = compose(&site, &[&two, &one]);
     assert_eq!(composed.client().read_file(at("both")), Ok(b"one".to_vec()));
-    assert!(short(composed.contradictions()).contains(&"/tree/both: two new file, one new file".to_owned()));
+    assert!(short(composed.conflicts()).contains(&"/tree/both: two new file, one new file".to_owned()));
     // One branch alone conflicts only with changes in the directory itself.
     assert_eq!(
-        short(compose(&site, &[&two]).contradictions()),
+        short(compose(&site, &[&two]).conflicts()),
         ["/tree/edited globally: global changed, two changed"]
     );
     assert_eq!(base.client.read_file(at("edited")), Ok(b"before".to_vec()));
@@ -275,7 +275,7 @@ fn journals_that_do_not_meet_do_not_contradict() {
     two.client().write_file("/c", b"two").expect("written");
     two.client().mkdir_all("/two").expect("made");
     let composed = compose(&site, &[&one, &two]);
-    assert_eq!(short(composed.contradictions()), [""; 0]);
+    assert_eq!(short(composed.conflicts()), [""; 0]);
     let read = |path: &str| composed.client().read_file(format!("/tree/{path}")).expect("there");
     assert_eq!([read("a"), read("b"), read("c")], [b"b".to_vec(), b"a".to_vec(), b"two".to_vec()]);
     let from = origins(&composed, "/tree");
@@ -284,7 +284,7 @@ fn journals_that_do_not_meet_do_not_contradict() {
 
 /// The view leaves out events that its rows cannot cover yet: it shows a prefix, and reports nothing as lost.
 #[test]
-fn a_journal_that_went_on_after_the_rows_were_taken_is_laid_up_to_them() {
+fn a_journal_that_went_on_after_the_rows_were_taken_is_merged_up_to_them() {
     let site = Site::new();
     let ours = site.connected();
     let realm = ours.take("/job", "consistency: weak\ndurability: local\nallocated_inodes: 100\n");
@@ -298,9 +298,9 @@ fn a_journal_that_went_on_after_the_rows_were_taken_is_laid_up_to_them() {
     let (mut composition, _client) = begin(&site);
     // More than there were numbers for.
     make(20, 2_000);
-    composition.lay(&journal(&realm)).expect("laid");
+    composition.merge_journal(&journal(&realm)).expect("merged");
     let composed = composition.finish().expect("composed");
-    assert_eq!((composed.lost_count(), composed.contradiction_count()), (0, 0));
+    assert_eq!((composed.lost_count(), composed.conflict_count()), (0, 0));
     let names: Vec<String> = origins(&composed, "/job").into_keys().collect();
     assert!((20..2_000).contains(&names.len()), "{}", names.len());
     assert_eq!(names, (0..names.len()).map(|n| format!("f{n:05}")).collect::<Vec<_>>());
@@ -313,9 +313,9 @@ fn a_journal_that_cannot_be_read_is_named() {
     let realm = ours.take("/job", ON_DISK);
     realm.client().create_file("/f", b"").expect("made");
     realm.sync(&|_| {}).expect("merged");
-    let lay = |unmerged: &Unmerged| -> Result<(), RealmError> { begin(&site).0.lay(unmerged) };
+    let merge = |unmerged: &Unmerged| -> Result<(), RealmError> { begin(&site).0.merge_journal(unmerged) };
     let empty = Arc::new(MemoryPlace::new(Shape::Grows));
-    let error = lay(&Unmerged { place: empty, ..journal(&realm) }).expect_err("it is gone");
+    let error = merge(&Unmerged { place: empty, ..journal(&realm) }).expect_err("it is gone");
     let said = error.to_string();
     assert!(
         said.contains(&format!("journal {} (a test)", realm.id())) && said.contains("no journal"),
@@ -323,7 +323,7 @@ fn a_journal_that_cannot_be_read_is_named() {
     );
     let left = journal(&realm);
     realm.discard().expect("dropped");
-    let error = lay(&left).expect_err("it is over");
+    let error = merge(&left).expect_err("it is over");
     assert_eq!(error.exit_code(), 3, "{error}");
     assert!(error.to_string().contains("merged or dropped"), "{error}");
 }

@@ -11,7 +11,7 @@
 //!   HolderDecoupled, HandedOver… │ –             –          –         –        Decoupled –
 //! ```
 //!
-//! `HandedOver` tells `Holder` from a holder that has nothing buffered; `DecouplingsEnded` undoes `DecouplingBegun`. The
+//! `HandedOver` is a holder that has nothing buffered; `DecouplingsEnded` undoes `DecouplingBegun`. The
 //! tests hold the whole table.
 //!
 //! Invariants:

@@ -27,7 +27,7 @@ impl Engine {
     }
 
     fn is_within(&self, ino: Ino) -> Result<(), Stop> {
-        if self.taken.borders.contains(&ino) { Err(Refusal::CrossRealm.into()) } else { Ok(()) }
+        if self.decoupled.borders.contains(&ino) { Err(Refusal::CrossRealm.into()) } else { Ok(()) }
     }
 
     /// In a decoupled client: refuses an operation on a border, or that moves or removes one or what is above it.
@@ -52,7 +52,7 @@ impl Engine {
             // The plan says why not.
             Ok(None) | Err(_) => return Ok(()),
         };
-        for border in &self.taken.borders {
+        for border in &self.decoupled.borders {
             // One that others removed meanwhile is nowhere.
             match if above { self.shards.ns.is_above(ino, *border) } else { Ok(ino == *border) } {
                 Ok(true) => return Err(Refusal::Busy.into()),

@@ -4,19 +4,19 @@ use chiton_merge::{Change, foreign_to_inode, foreign_to_name};
 use chiton_types::{Ino, Name, Refusal};
 use chiton_wire::{Claim, Foreign, NEEDS_MAX, RealmAnswer};
 
-use super::{Asker, Found, NOW};
+use super::{Caller, Found, NOW};
 use crate::parts::Shards;
 use crate::step::Stop;
 
 impl Shards {
     pub(crate) fn check_foreign(
         &mut self,
-        asker: &Asker<'_>,
+        caller: &Caller<'_>,
         claim: Claim,
         inodes: &[Ino],
         names: &[(Ino, Name)],
     ) -> Found {
-        let map = &self.claimed(asker, claim)?.map;
+        let map = &self.claimed(caller, claim)?.map;
         if inodes.len() + names.len() > NEEDS_MAX {
             return Err(Refusal::Invalid.into());
         }

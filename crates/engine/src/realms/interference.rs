@@ -34,7 +34,7 @@ impl Engine {
     pub(crate) fn may_call(&self, call: &Call) -> Result<(), Stop> {
         match self.shards.ns.has_decouplings() {
             true => self.shards.check_call(call),
-            false if self.taken.borders.is_empty() => Ok(()),
+            false if self.decoupled.borders.is_empty() => Ok(()),
             false => self.stays_within(call),
         }
     }
@@ -44,7 +44,7 @@ impl Engine {
     pub(crate) fn may_operate(&self, op: &Op) -> Result<(), Stop> {
         match self.shards.ns.has_decouplings() {
             true => self.shards.check_operation(op),
-            false if self.taken.borders.is_empty() => Ok(()),
+            false if self.decoupled.borders.is_empty() => Ok(()),
             false => self.keep_borders(op),
         }
     }

@@ -24,7 +24,7 @@ use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Tak
 use chiton_wire::{Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, RealmAnswer, RealmCall};
 use smallvec::{SmallVec, smallvec};
 
-use super::Asker;
+use super::Caller;
 use crate::engine::Engine;
 use crate::leases::EVERYTHING;
 use crate::moment::Moment;
@@ -61,7 +61,7 @@ pub(crate) struct Answered {
 }
 
 /// The merge call as it was asked.
-struct Asked<'a> {
+struct MergeCall<'a> {
     claim: Claim,
     window: MergeWindow,
     from: u64,
@@ -76,7 +76,7 @@ enum End {
     /// All events of the call are done.
     Done,
     /// Enough for now.
-    Turn,
+    Yield,
     /// The policy forbids a conflict.
     Stopped,
     Missing(Vec<Need>),
@@ -100,7 +100,7 @@ struct Piece {
 impl Engine {
     pub(crate) fn merge(
         &mut self,
-        asker: &Asker<'_>,
+        caller: &Caller<'_>,
         call: &RealmCall,
         merging: &mut Option<Box<Merging>>,
         m: &Moment,
@@ -109,20 +109,20 @@ impl Engine {
             unreachable!("called for merges only")
         };
         let (claim, window, from, count) = (*claim, *window, *from, *count);
-        let asked = Asked { claim, window, from, last: *last, blind: *blind, count, events };
-        let decoupling = self.shards.claimed(asker, claim)?;
+        let call = MergeCall { claim, window, from, last: *last, blind: *blind, count, events };
+        let decoupling = self.shards.claimed(caller, claim)?;
         let (state, root) = (decoupling.state, decoupling.root());
         if self.merger_of(root).is_some_and(|holder| holder.realm != claim.realm) {
             return Err(Refusal::Busy.into());
         }
         let mut under_way = match merging.take() {
             Some(merging) => merging,
-            None => Box::new(asked.decode()?),
+            None => Box::new(call.decode()?),
         };
-        let answer = match asked.standing(state, under_way.events.len() as u64) {
-            Some(done) => self.may_merge(m).and_then(|()| self.piece(&asked, &mut under_way, state, done, m)),
+        let answer = match call.standing(state, under_way.events.len() as u64) {
+            Some(done) => self.may_merge(m).and_then(|()| self.piece(&call, &mut under_way, state, done, m)),
             None => {
-                self.shards.answer_again(&asked, &mut under_way);
+                self.shards.answer_again(&call, &mut under_way);
                 Ok(false)
             }
         };
@@ -130,7 +130,7 @@ impl Engine {
             Ok(stopped) => {
                 let state = self.shards.ns.decoupling(claim.realm).expect("it is claimed").state;
                 let Merging { skipped, lost, conflicts, .. } = *under_way;
-                self.shards.remember_answer(&asked, skipped, &lost, &conflicts);
+                self.shards.remember_answer(&call, skipped, &lost, &conflicts);
                 let position = self.journalled();
                 Ok(RealmAnswer::Merged(Merged { state, position, skipped, lost, conflicts, stopped }))
             }
@@ -156,16 +156,16 @@ impl Engine {
     /// Merges events from the `done`-th of the window on. True if a conflict stops it.
     fn piece(
         &mut self,
-        asked: &Asked<'_>,
+        call: &MergeCall<'_>,
         merging: &mut Merging,
         state: MergeState,
         mut done: u64,
         m: &Moment,
     ) -> Result<bool, Stop> {
-        let id = asked.claim.realm;
+        let id = call.claim.realm;
         let on_conflict = self.shards.ns.decoupling(id).expect("it is claimed").map.on_conflict();
         let fresh = match on_conflict {
-            OnConflict::KeepBoth | OnConflict::Merge => self.shards.fresh_number(asked, m)?,
+            OnConflict::KeepBoth | OnConflict::Merge => self.shards.fresh_number(call, m)?,
             _ => Ino(0),
         };
         // Positions that no frame stands for go first.
@@ -174,13 +174,13 @@ impl Engine {
         let is_alone = self.clients.leases.is_nobodys();
         let mut piece = Piece { id, map, emitted: mem::take(&mut self.events), bytes: 0, fresh, is_alone };
         piece.emitted.clear();
-        let base = asked.blind.then(|| piece.map.set_base(Position(u64::MAX)));
-        let (first, begun) = (asked.from, done);
+        let base = call.blind.then(|| piece.map.set_base(Position(u64::MAX)));
+        let (first, begun) = (call.from, done);
         let end = loop {
             let at = (done - first) as usize;
             let Some(event) = merging.events.get_mut(at) else { break End::Done };
             if done - begun >= PIECE_EVENTS || piece.bytes >= PIECE_BYTES {
-                break End::Turn;
+                break End::Yield;
             }
             match self.merge_event(event, &mut piece, &mut merging.conflicts, m) {
                 Ok(None) => {}
@@ -197,10 +197,10 @@ impl Engine {
         if let Some(base) = base {
             piece.map.set_base(base);
         }
-        let is_whole = matches!(end, End::Done) && asked.last;
+        let is_whole = matches!(end, End::Done) && call.last;
         let now = match is_whole {
-            true => MergeState { merged: asked.window.upto, window: None },
-            false => MergeState { merged: state.merged, window: Some((asked.window.upto, done)) },
+            true => MergeState { merged: call.window.upto, window: None },
+            false => MergeState { merged: state.merged, window: Some((call.window.upto, done)) },
         };
         let Piece { map, emitted, .. } = piece;
         if emitted.is_empty() && done == begun && !is_whole {
@@ -212,7 +212,7 @@ impl Engine {
         match end {
             End::Done => Ok(false),
             End::Stopped => Ok(true),
-            End::Turn => Err(Stop::Turn),
+            End::Yield => Err(Stop::Yield),
             End::Missing(needs) => Err(Stop::Missing(needs)),
             End::Busy(inos) => Err(Stop::Wait(Wait::Leases(inos))),
             End::Durable(position) => Err(Stop::Wait(Wait::Durable(position))),
@@ -308,7 +308,7 @@ impl Engine {
         }
         if let Event::Write { ino, body: Body::Extents(extents), .. } = &event {
             self.output.blocks_named |= extents.iter().any(|extent| !extent.block.is_hole());
-            self.shards.count_crumbs(*ino, extents);
+            self.shards.count_fragments(*ino, extents);
         }
         if !piece.is_alone {
             // Leases that the server could foresee were given up before; the others are recalled, and nothing waits for them.
@@ -334,7 +334,7 @@ impl Engine {
             Err(_) => {
                 self.shards.orphans.remove(&ino);
                 self.clients.leases.forget(ino);
-                self.shards.crumbs.remove(&ino);
+                self.shards.fragments.remove(&ino);
             }
         }
     }
@@ -385,9 +385,9 @@ impl Engine {
 
 impl Shards {
     /// A call that is done already, asked again: its answer is repeated.
-    fn answer_again(&self, asked: &Asked<'_>, merging: &mut Merging) {
-        let last = self.realms.answered.get(&asked.claim.realm);
-        if let Some(last) = last.filter(|last| last.window == asked.window && last.from == asked.from) {
+    fn answer_again(&self, call: &MergeCall<'_>, merging: &mut Merging) {
+        let last = self.realms.answered.get(&call.claim.realm);
+        if let Some(last) = last.filter(|last| last.window == call.window && last.from == call.from) {
             merging.skipped += last.skipped;
             merging.lost.extend_from_slice(&last.lost);
             merging.conflicts.extend_from_slice(&last.conflicts);
@@ -396,12 +396,12 @@ impl Shards {
 
     fn remember_answer(
         &mut self,
-        asked: &Asked<'_>,
+        call: &MergeCall<'_>,
         skipped: u64,
         lost: &[(u64, String)],
         found: &[Conflict],
     ) {
-        let (realm, window, from) = (asked.claim.realm, asked.window, asked.from);
+        let (realm, window, from) = (call.claim.realm, call.window, call.from);
         if lost.is_empty() && found.is_empty() {
             // An answer with losses or conflicts is not replaced by an empty one, unless that is of another piece.
             self.realms
@@ -414,14 +414,14 @@ impl Shards {
     }
 
     /// A number for a copy, without using it up.
-    fn fresh_number(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<Ino, Stop> {
-        let root = self.ns.decoupling(asked.claim.realm).expect("it is claimed").root();
+    fn fresh_number(&mut self, call: &MergeCall<'_>, m: &Moment) -> Result<Ino, Stop> {
+        let root = self.ns.decoupling(call.claim.realm).expect("it is claimed").root();
         let offer = self.inodes.offer(root.shard(), m.durable);
         offer.map_err(|position| Stop::Wait(Wait::Durable(position)))
     }
 }
 
-impl Asked<'_> {
+impl MergeCall<'_> {
     /// Reads the events. They come from a client: hostile until checked.
     fn decode(&self) -> Result<Merging, Stop> {
         let bad = |what: String| Stop::Fail(Failure::Malformed(what));

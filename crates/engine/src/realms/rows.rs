@@ -9,7 +9,7 @@ use chiton_namespace::{Fault, Need};
 use chiton_types::{Ino, RealmId, Refusal};
 use chiton_wire::{Claim, FoundRows, NEEDS_MAX, RealmAnswer};
 
-use super::{Asker, Found, NOW};
+use super::{Caller, Found, NOW};
 use crate::parts::Shards;
 use crate::step::Stop;
 
@@ -19,8 +19,8 @@ const ANSWER_BYTES: usize = 4 << 20;
 const NEEDS_AT_ONCE: usize = 256;
 
 impl Shards {
-    pub(crate) fn serve_rows(&mut self, asker: &Asker<'_>, claim: Claim, needs: &[Need]) -> Found {
-        let root = self.claimed(asker, claim)?.root();
+    pub(crate) fn serve_rows(&mut self, caller: &Caller<'_>, claim: Claim, needs: &[Need]) -> Found {
+        let root = self.claimed(caller, claim)?.root();
         let id = claim.realm;
         if needs.is_empty() || needs.len() > NEEDS_MAX {
             return Err(Refusal::Invalid.into());

@@ -260,7 +260,7 @@ impl World {
             call,
         };
         match self.engine.request(session, request, &self.m) {
-            crate::Step::Parked(ticket) => ticket,
+            crate::Step::Waiting(ticket) => ticket,
             other => panic!("{other:?}"),
         }
     }

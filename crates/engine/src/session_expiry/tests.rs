@@ -145,7 +145,7 @@ impl World {
         let result = loop {
             match step {
                 Step::Done(reply) => break Ok(reply),
-                Step::Parked(ticket) => break Err(ticket),
+                Step::Waiting(ticket) => break Err(ticket),
                 Step::NeedRows(task, needs) => {
                     self.supply(&needs);
                     step = self.engine.retry(task, &self.m);
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// `session` wants to write, which takes A's lease; parked.
+    /// `session` wants to write, which takes A's lease; it waits.
     pub(crate) fn wants(&mut self, session: SessionId, ino: Ino) -> Ticket {
         let call = Call::Lease { ino, mode: LeaseMode::Exclusive };
         self.ask(session, None, call).expect_err("the other holds it")

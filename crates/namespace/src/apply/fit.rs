@@ -46,7 +46,7 @@ impl fmt::Display for Misfit {
 impl std::error::Error for Misfit {}
 
 impl Namespace {
-    /// Whether `event` can be applied at `position`, as far as what is in memory tells. To be asked when [`Namespace::needs`] is
+    /// Whether `event` can be applied at `position`, as far as what is in memory shows. To be asked when [`Namespace::needs`] is
     /// empty.
     ///
     /// # Errors

@@ -239,7 +239,7 @@ impl Namespace {
         needs
     }
 
-    /// What must be fetched to tell whether the names that `event` takes from inodes are there (for replay over a state
+    /// What must be fetched to find out whether the names that `event` takes from inodes are there (for replay over a state
     /// that others may have changed meanwhile).
     pub fn needs_names(&self, event: &Event) -> Vec<Need> {
         let needs =
@@ -394,7 +394,7 @@ impl Namespace {
 }
 
 /// The entries changed. An operation that was sent again may bring an older time than the last change: then the
-/// later stays. (The mtime alone does not tell: callers may set it, also to the future.)
+/// later stays. (The mtime alone does not show it: callers may set it, also to the future.)
 fn touch_dir(dir: &mut Inode, time: Time) {
     if time >= dir.ctime {
         (dir.mtime, dir.ctime) = (time, time);

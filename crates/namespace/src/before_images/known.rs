@@ -18,7 +18,7 @@ use crate::values::Xattrs;
 /// What a decoupled client knows of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnownFile {
-    /// No images are kept for it (nothing is merged, or others made the file): that cannot be told.
+    /// No images are kept for it (nothing is merged, or others made the file): so it is not known.
     Unknown,
     /// What is there: others changed at most its names.
     AsItIs,

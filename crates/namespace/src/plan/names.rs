@@ -87,7 +87,7 @@ fn remove<S: PlanState>(
     permission::may_change_names(state, ctx.cred, &dir)?;
     permission::may_remove(ctx.cred, &dir, &victim)?;
     fits(&victim)?;
-    let gone = fate(&victim, ctx);
+    let gone = gone_without_name(&victim, ctx);
     let orphan = gone.is_some_and(|g| g.orphan);
     out.push(Event::Unlink { parent, name: name.clone(), ino, orphan, time: ctx.now });
     Ok(Planned { subject: Some(ino), gone, other: None })
@@ -100,7 +100,7 @@ pub(super) fn present<S: PlanState>(state: &S, dir: &InodeFacts, name: &Name) ->
 
 /// What becomes of an inode that is about to lose one name (a directory: its only one). Content in blocks is
 /// never freed in the same event, because that may take many steps.
-pub(super) fn fate(victim: &InodeFacts, ctx: &Context<'_>) -> Option<Gone> {
+pub(super) fn gone_without_name(victim: &InodeFacts, ctx: &Context<'_>) -> Option<Gone> {
     if victim.kind != Kind::Dir && victim.nlink > 1 {
         return None;
     }

@@ -3,7 +3,7 @@
 use chiton_model::{Event, Over, RenameHow};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal, access};
 
-use super::names::{fate, present};
+use super::names::{gone_without_name, present};
 use super::{Context, InodeFacts, PlanState, Planned, state};
 use crate::fault::Fault;
 use crate::permission::{self, Birth, Newborn};
@@ -80,7 +80,7 @@ pub(super) fn rename<S: PlanState>(
             return Err(Refusal::NotEmpty.into());
         }
         (_, Some(target)) => {
-            let gone = fate(&target, ctx);
+            let gone = gone_without_name(&target, ctx);
             let other = gone.is_none().then_some(target.ino);
             (Over::Replaced { ino: target.ino, orphan: gone.is_some_and(|g| g.orphan) }, gone, other)
         }

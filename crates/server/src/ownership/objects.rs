@@ -191,7 +191,7 @@ impl Drop for ObjectHold {
         *self.keeper.ended.lock() = true;
         self.keeper.bell.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Nothing that it could still tell concerns anybody.
+            // Nothing that it could still report concerns anybody.
             let _ = thread.join();
         }
         if !self.keeper.lost.load(Ordering::SeqCst) {
@@ -207,7 +207,7 @@ impl Keeper {
     pub(crate) fn on_lost(&self, on_lost: OnLost) {
         *self.on_lost.lock() = Some(on_lost);
         if self.lost.load(Ordering::SeqCst) {
-            self.tell(Lost::To("another server"));
+            self.notify(Lost::To("another server"));
         }
     }
 
@@ -217,14 +217,14 @@ impl Keeper {
         Ok(newer.map(|holder| {
             let name = holder.name();
             if !self.lost.swap(true, Ordering::SeqCst) {
-                self.tell(Lost::To(&name));
+                self.notify(Lost::To(&name));
             }
             name
         }))
     }
 
-    /// False if nobody is there to be told yet.
-    fn tell(&self, how: Lost<'_>) -> bool {
+    /// False if nobody is there to be notified yet.
+    fn notify(&self, how: Lost<'_>) -> bool {
         let on_lost = self.on_lost.lock().take();
         on_lost.inspect(|on_lost| on_lost(how)).is_some()
     }
@@ -246,7 +246,7 @@ impl Keeper {
             match self.lost_to() {
                 Ok(Some(_)) => return,
                 Ok(None) => drop(self.objects.put(&key(self.number), &record.bytes())),
-                Err(error) if error.is_gone() && self.tell(Lost::Gone(&error.to_string())) => return,
+                Err(error) if error.is_gone() && self.notify(Lost::Gone(&error.to_string())) => return,
                 Err(_) => {}
             }
         }
@@ -269,7 +269,7 @@ fn last_record(objects: &dyn Objects, after: u64) -> Result<Option<Found>, Objec
     Ok(Some(Found { number, bytes, record }))
 }
 
-/// True if the holder is there, as far as can be told.
+/// True if the holder is there, as far as can be known.
 fn is_there(objects: &dyn Objects, holder: &Found) -> Result<bool, ObjectError> {
     if let Some(record) = &holder.record {
         if record.left {
@@ -312,13 +312,13 @@ mod tests {
         let refused = take(false).err().expect("held").to_string();
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
         assert!(refused.contains("--take-over"), "{refused}");
-        let told = Arc::new(AtomicBool::new(false));
-        let tell = told.clone();
-        first.keeper().on_lost(Box::new(move |_| tell.store(true, Ordering::SeqCst)));
+        let notified = Arc::new(AtomicBool::new(false));
+        let notify = notified.clone();
+        first.keeper().on_lost(Box::new(move |_| notify.store(true, Ordering::SeqCst)));
         assert_eq!(first.keeper().lost_to(), Ok(None));
         let second = take(true).map_err(|e| e.to_string()).expect("taken over");
         assert!(first.keeper().lost_to().expect("asked").is_some());
-        assert!(told.load(Ordering::SeqCst), "the first is told");
+        assert!(notified.load(Ordering::SeqCst), "the first is notified");
         // Its end does not touch the record of the second.
         drop(first);
         assert_eq!(second.keeper().lost_to(), Ok(None));

@@ -11,7 +11,7 @@ use chiton_model::{Make, Op, RenameHow};
 use chiton_namespace::{Fetched, Namespace, Need, RowSource, Rows};
 use chiton_policy::Policy;
 use chiton_runtime::sync::Mutex;
-use chiton_server::{Base, Role, Server, StartError, TakenSubtree};
+use chiton_server::{Base, DecoupledSubtree, Role, Server, StartError};
 use chiton_types::{Cred, Ino, Kind, Mode, Position, Refusal, SessionId, ShardId};
 use chiton_wire::{Answer, Call, Query};
 
@@ -60,15 +60,15 @@ impl Base for Played {
     }
 }
 
-/// `/sub` with a file and a directory with a file in it, taken from a server that has stopped.
-struct Taken {
+/// `/sub` with a file and a directory with a file in it, decoupled from a server that has stopped.
+struct Subtree {
     base: Arc<Played>,
     place: Arc<MemoryPlace>,
     root: Ino,
 }
 
-impl Taken {
-    fn new(numbers_left: u64) -> Taken {
+impl Subtree {
+    fn new(numbers_left: u64) -> Subtree {
         let rig = Rig::new();
         let server = rig.start(quiet());
         let s = session(&server);
@@ -82,11 +82,11 @@ impl Taken {
         rig.meta.crash();
         let (next, numbers_left) = (AtomicU64::new(1 << 40), AtomicU64::new(numbers_left));
         let base = Played { meta: rig.meta, fetched: Mutex::default(), next, numbers_left };
-        Taken { base: Arc::new(base), place: Arc::new(MemoryPlace::new(Shape::Grows)), root }
+        Subtree { base: Arc::new(base), place: Arc::new(MemoryPlace::new(Shape::Grows)), root }
     }
 
     fn start_at(&self, merged: Position, used: Vec<Ino>) -> Result<Arc<Server>, StartError> {
-        let subtree = TakenSubtree {
+        let subtree = DecoupledSubtree {
             filesystem: 5,
             journal: 6,
             shards: 4,
@@ -111,64 +111,71 @@ impl Taken {
 
 #[test]
 fn rows_come_when_they_are_needed_and_what_changes_is_its_own() {
-    let taken = Taken::new(0);
-    let server = taken.start();
+    let subtree = Subtree::new(0);
+    let server = subtree.start();
     let s = session(&server);
     assert_eq!(s.session(), SessionId(WRITER));
-    let (dir, _) = s.lookup(taken.root, "dir");
+    let (dir, _) = s.lookup(subtree.root, "dir");
     let dir = dir.expect("there").ino;
     let deep = Need::Dir(dir);
-    assert!(!taken.base.fetched.lock().contains(&deep), "nobody has looked there");
+    assert!(!subtree.base.fetched.lock().contains(&deep), "nobody has looked there");
     assert_eq!(s.list(dir, false).len(), 1);
-    assert!(taken.base.fetched.lock().contains(&deep));
+    assert!(subtree.base.fetched.lock().contains(&deep));
 
-    let new = s.create(taken.root, "new");
+    let new = s.create(subtree.root, "new");
     assert_eq!((new.shard(), new.counter()), (SHARD, 1 << 30));
-    let attr = s.lookup(taken.root, "new").0.expect("there");
-    assert!(attr.position > s.lookup(taken.root, "old").0.expect("there").position, "later than all before");
-    s.op(unlink(taken.root, "old"));
-    assert_eq!(s.lookup(taken.root, "old").0, None);
+    let attr = s.lookup(subtree.root, "new").0.expect("there");
+    assert!(
+        attr.position > s.lookup(subtree.root, "old").0.expect("there").position,
+        "later than all before"
+    );
+    s.op(unlink(subtree.root, "old"));
+    assert_eq!(s.lookup(subtree.root, "old").0, None);
     let op = Op::Rename {
-        from: taken.root,
+        from: subtree.root,
         from_name: name("dir"),
-        to: taken.root,
+        to: subtree.root,
         to_name: name("moved"),
         how: RenameHow::Replace,
     };
     s.op(op);
     // Upwards it ends at its root, for paths and for the search for loops.
-    let resolve = |path: &str| s.query(Query::Resolve { from: taken.root, path: path.into(), follow: true });
+    let resolve =
+        |path: &str| s.query(Query::Resolve { from: subtree.root, path: path.into(), follow: true });
     for path in ["/moved/deep", "../../moved/deep", "moved/../../moved/deep"] {
         assert!(matches!(resolve(path), Ok(Answer::Attr { attr, .. }) if attr.kind == Kind::File), "{path}");
     }
     let below = Op::Rename {
-        from: taken.root,
+        from: subtree.root,
         from_name: name("moved"),
         to: dir,
         to_name: name("below"),
         how: RenameHow::Replace,
     };
     assert_eq!(refused(s.try_call(chiton_wire::Call::Op { op: below, open: false })), Refusal::Invalid);
-    let outside = taken.base.fetched.lock().iter().any(|need| *need == Need::Inode(Ino::ROOT));
+    let outside = subtree.base.fetched.lock().iter().any(|need| *need == Need::Inode(Ino::ROOT));
     assert!(!outside, "asked for what is outside of the subtree");
 }
 
 #[test]
 fn its_journal_brings_back_what_it_did() {
-    let taken = Taken::new(0);
-    let server = taken.start();
+    let subtree = Subtree::new(0);
+    let server = subtree.start();
     let s = session(&server);
-    let made: Vec<Ino> = (0..10).map(|n| s.create(taken.root, &format!("f{n}"))).collect();
-    s.op(unlink(taken.root, "f3"));
-    s.op(unlink(taken.root, "old"));
+    let made: Vec<Ino> = (0..10).map(|n| s.create(subtree.root, &format!("f{n}"))).collect();
+    s.op(unlink(subtree.root, "f3"));
+    s.op(unlink(subtree.root, "old"));
     let last = server.last();
     server.wait_durable(last).expect("durable");
-    s.create(taken.root, "late");
+    s.create(subtree.root, "late");
     drop(s);
     server.abandon();
 
-    let crashed =
-        Taken { place: Arc::new(taken.place.crash(&mut |_, _| 0)), base: taken.base, root: taken.root };
+    let crashed = Subtree {
+        place: Arc::new(subtree.place.crash(&mut |_, _| 0)),
+        base: subtree.base,
+        root: subtree.root,
+    };
     let server = crashed.start();
     assert!(server.last() >= last);
     let s = session(&server);
@@ -189,12 +196,12 @@ fn its_journal_brings_back_what_it_did() {
 
 #[test]
 fn numbers_are_fetched_on_demand_and_their_end_is_no_space() {
-    let taken = Taken::new(300);
-    let server = taken.start();
+    let subtree = Subtree::new(300);
+    let server = subtree.start();
     let s = session(&server);
     let mut made = Vec::new();
     let refusal = loop {
-        let op = file(taken.root, &format!("f{}", made.len()));
+        let op = file(subtree.root, &format!("f{}", made.len()));
         match s.try_call(chiton_wire::Call::Op { op, open: false }) {
             Ok(Answer::Op { outcome, .. }) => made.push(outcome.attr.expect("made").ino),
             other => break refused(other),
@@ -208,17 +215,17 @@ fn numbers_are_fetched_on_demand_and_their_end_is_no_space() {
     assert_eq!(sorted.len(), made.len());
     assert_eq!(server.numbers().left, 0);
     // What needs no number goes on.
-    s.op(unlink(taken.root, "f0"));
+    s.op(unlink(subtree.root, "f0"));
     let mode = Mode(0o700);
     let change = chiton_model::AttrChange { mode: Some(mode), ..Default::default() };
     let op = Op::SetAttr { ino: made[1], change };
     assert_eq!(s.op(op).1.attr.expect("there").mode, mode);
     // And when there are some again, so do creates.
-    taken.base.numbers_left.store(1 << 20, Ordering::SeqCst);
+    subtree.base.numbers_left.store(1 << 20, Ordering::SeqCst);
     let deadline = std::time::Duration::from_secs(60);
     let begun = world().monotonic();
     loop {
-        let op = file(taken.root, "again");
+        let op = file(subtree.root, "again");
         match s.try_call(chiton_wire::Call::Op { op, open: false }) {
             Ok(_) => break,
             other => assert_eq!(refused(other), Refusal::NoSpace),
@@ -230,14 +237,14 @@ fn numbers_are_fetched_on_demand_and_their_end_is_no_space() {
 
 #[test]
 fn frozen_changes_wait_and_looking_does_not() {
-    let taken = Taken::new(0);
-    let server = taken.start();
+    let subtree = Subtree::new(0);
+    let server = subtree.start();
     let s = session(&server);
     let last = server.last();
     server.freeze(true);
     let (old, new) = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| s.create(taken.root, "new"));
-        let seen = (s.lookup(taken.root, "old").0, s.lookup(taken.root, "new").0);
+        let waiting = scope.spawn(|| s.create(subtree.root, "new"));
+        let seen = (s.lookup(subtree.root, "old").0, s.lookup(subtree.root, "new").0);
         assert_eq!(server.last(), last);
         server.freeze(false);
         waiting.join().expect("made");
@@ -251,15 +258,15 @@ const MODE: Mode = Mode(0o640);
 
 #[test]
 fn lazily_made_files_are_in_memory_once_a_lookup_asks() {
-    let taken = Taken::new(0);
-    let server = taken.start();
+    let subtree = Subtree::new(0);
+    let server = subtree.start();
     let s = session(&server);
     let lazily = |names: &[&str]| {
         let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-        s.create_lazily(&Cred::ROOT, taken.root, &names, MODE)
+        s.create_lazily(&Cred::ROOT, subtree.root, &names, MODE)
     };
     assert!(lazily(&["a", "b"]).is_empty(), "nobody has read the directory yet");
-    assert_eq!(s.list(taken.root, false).len(), 2);
+    assert_eq!(s.list(subtree.root, false).len(), 2);
 
     let before = server.last();
     let made = lazily(&["a", "b", "old", "c"]);
@@ -271,48 +278,48 @@ fn lazily_made_files_are_in_memory_once_a_lookup_asks() {
     assert!(server.has_unapplied());
 
     for (attr, name) in made.iter().zip(["a", "b"]) {
-        assert_eq!(s.lookup(taken.root, name).0.as_ref(), Some(attr), "as it was answered");
+        assert_eq!(s.lookup(subtree.root, name).0.as_ref(), Some(attr), "as it was answered");
     }
     assert!(!server.has_unapplied());
-    assert_eq!(s.list(taken.root, false).len(), 5);
+    assert_eq!(s.list(subtree.root, false).len(), 5);
     assert_eq!(
-        refused(s.ask(&Cred::ROOT, Call::Op { op: file(taken.root, "c"), open: false })),
+        refused(s.ask(&Cred::ROOT, Call::Op { op: file(subtree.root, "c"), open: false })),
         Refusal::Exists
     );
     assert_eq!(lazily(&["d"]).len(), 1);
-    s.op(unlink(taken.root, "d"));
-    assert_eq!(s.lookup(taken.root, "d").0, None);
+    s.op(unlink(subtree.root, "d"));
+    assert_eq!(s.lookup(subtree.root, "d").0, None);
 }
 
 #[test]
 fn lazily_made_files_survive_what_the_journal_survives() {
-    let taken = Taken::new(0);
-    let server = taken.start();
+    let subtree = Subtree::new(0);
+    let server = subtree.start();
     let s = session(&server);
-    s.list(taken.root, false);
+    s.list(subtree.root, false);
     let names: Vec<String> = (0..60).map(|n| format!("f{n}")).collect();
     let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-    let made = s.create_lazily(&Cred::ROOT, taken.root, &bytes, MODE);
+    let made = s.create_lazily(&Cred::ROOT, subtree.root, &bytes, MODE);
     assert_eq!(made.len(), 60);
     server.wait_durable(server.last()).expect("durable");
     server.abandon();
     drop((s, server));
-    let server = taken.start();
+    let server = subtree.start();
     let s = session(&server);
     for (attr, name) in made.iter().zip(&names) {
-        assert_eq!(s.lookup(taken.root, name).0.as_ref(), Some(attr));
+        assert_eq!(s.lookup(subtree.root, name).0.as_ref(), Some(attr));
     }
 }
 
 #[test]
 fn no_file_is_made_lazily_without_a_number() {
-    let taken = Taken::new(0);
-    let server = taken.start();
+    let subtree = Subtree::new(0);
+    let server = subtree.start();
     let s = session(&server);
-    s.list(taken.root, false);
+    s.list(subtree.root, false);
     let names: Vec<String> = (0..150).map(|n| format!("f{n}")).collect();
     let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
-    let made = s.create_lazily(&Cred::ROOT, taken.root, &bytes, MODE);
+    let made = s.create_lazily(&Cred::ROOT, subtree.root, &bytes, MODE);
     assert_eq!(made.len(), 100, "as many as were granted");
     let numbers: std::collections::BTreeSet<Ino> = made.iter().map(|attr| attr.ino).collect();
     assert_eq!(numbers.len(), 100);
@@ -321,15 +328,18 @@ fn no_file_is_made_lazily_without_a_number() {
 
 #[test]
 fn others_in_the_same_process_end_it() {
-    let taken = Taken::new(0);
-    let server = taken.start();
+    let subtree = Subtree::new(0);
+    let server = subtree.start();
     let (s, other) = (session(&server), session(&server));
-    s.list(taken.root, false);
-    assert!(s.create_lazily(&Cred::ROOT, taken.root, &[b"a"], MODE).is_empty(), "leases are to be looked at");
+    s.list(subtree.root, false);
+    assert!(
+        s.create_lazily(&Cred::ROOT, subtree.root, &[b"a"], MODE).is_empty(),
+        "leases are to be looked at"
+    );
     drop(other);
-    assert_eq!(s.create_lazily(&Cred::ROOT, taken.root, &[b"a"], MODE).len(), 1);
-    assert_eq!(session(&server).lookup(taken.root, "a").0.expect("there").mode, MODE);
+    assert_eq!(s.create_lazily(&Cred::ROOT, subtree.root, &[b"a"], MODE).len(), 1);
+    assert_eq!(session(&server).lookup(subtree.root, "a").0.expect("there").mode, MODE);
     // Whose permissions it takes.
     let nobody = Cred::new(65_534, 65_534, &[]);
-    assert!(s.create_lazily(&nobody, taken.root, &[b"b"], MODE).is_empty());
+    assert!(s.create_lazily(&nobody, subtree.root, &[b"b"], MODE).is_empty());
 }

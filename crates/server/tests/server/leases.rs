@@ -274,13 +274,13 @@ fn locks_wait_across_sessions_and_end_with_theirs() {
     assert_eq!(found.kind, LockKind::Write);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| b.try_call(set(lock(1, LockKind::Read), true)));
-        crate::rig::eventually("b waits", || crate::rig::figure(&server, "/parked") == 1);
+        crate::rig::eventually("b waits", || crate::rig::figure(&server, "/waiting") == 1);
         // A wait can be given up …
         b.try_call(Call::CancelLock { id: 0 }).expect("cancelled");
         assert_eq!(waiter.join().expect("joined"), Err(Failure::Refused(Refusal::Interrupted)));
         // … or ends with the holder's session.
         let waiter = scope.spawn(|| b.try_call(set(lock(1, LockKind::Read), true)));
-        crate::rig::eventually("b waits again", || crate::rig::figure(&server, "/parked") == 1);
+        crate::rig::eventually("b waits again", || crate::rig::figure(&server, "/waiting") == 1);
         drop(a);
         assert_eq!(waiter.join().expect("joined"), Ok(Answer::Done));
     });

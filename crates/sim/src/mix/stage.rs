@@ -320,7 +320,7 @@ impl Stage {
             "orphans",
             "sessions",
             "recalls",
-            "parked",
+            "waiting",
             "open_inodes",
             "ended_sessions_to_sweep",
             "decouplings",

@@ -130,7 +130,7 @@ impl Cluster {
                 "orphans",
                 "sessions",
                 "recalls",
-                "parked",
+                "waiting",
                 "open_inodes",
                 "ended_sessions_to_sweep",
                 "decouplings",

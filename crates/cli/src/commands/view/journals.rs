@@ -1,4 +1,4 @@
-//! Which journals are laid over a directory, and where they are.
+//! Which journals are merged into the view of a directory, and where they are.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::{BufWriter, Write};
 use std::time::Duration;
 
-use chiton_decoupled::{Composed, Contradiction, Node, RealmError, Step, Written, if_no_text, quoted};
+use chiton_decoupled::{Composed, JournalConflict, Node, RealmError, Step, Written, if_no_text, quoted};
 use chiton_runtime::{RealWorld, World};
 use chiton_types::{Kind, Refusal};
 use comfy_table::{Table, presets};
@@ -22,8 +22,8 @@ const BEAT: Duration = Duration::from_secs(10);
 pub(super) fn show(args: &View, source: &Source, composed: &Composed, top: &[u8]) -> Outcome {
     let beat = Beat { source, next: Cell::new(RealWorld.monotonic() + BEAT) };
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let conflicts: Vec<(&Contradiction, &[u8])> =
-        composed.contradictions().iter().filter_map(|one| Some((one, one.below(top)?))).collect();
+    let conflicts: Vec<(&JournalConflict, &[u8])> =
+        composed.conflicts().iter().filter_map(|one| Some((one, one.below(top)?))).collect();
     match (&args.to, args.json) {
         (Some(to), json) => {
             let written = composed.write_to(top, to, &mut || beat.now()).map_err(|e| failure(&e))?;
@@ -169,7 +169,7 @@ fn sentence(written: &Written, to: &str) -> String {
 }
 
 /// The rest of the JSON object after the listing.
-fn rest(composed: &Composed, conflicts: &[(&Contradiction, &[u8])]) -> String {
+fn rest(composed: &Composed, conflicts: &[(&JournalConflict, &[u8])]) -> String {
     let journals: Vec<Value> =
         composed.journals().map(|(name, events)| json!({ "journal": name, "events": events })).collect();
     let conflicts: Vec<Value> = conflicts.iter().map(|(one, path)| conflict(one, path)).collect();
@@ -185,7 +185,7 @@ fn rest(composed: &Composed, conflicts: &[(&Contradiction, &[u8])]) -> String {
     rest.to_string().split_off(1)
 }
 
-fn conflict(one: &Contradiction, path: &[u8]) -> Value {
+fn conflict(one: &JournalConflict, path: &[u8]) -> Value {
     let mut value = serde_json::to_value(&one.line).unwrap_or_default();
     value["path"] = lossy(path).into();
     if let Some(bytes) = if_no_text(path) {
@@ -196,7 +196,7 @@ fn conflict(one: &Contradiction, path: &[u8]) -> Value {
     value
 }
 
-fn in_words(composed: &Composed, conflicts: &[(&Contradiction, &[u8])]) -> String {
+fn in_words(composed: &Composed, conflicts: &[(&JournalConflict, &[u8])]) -> String {
     let mut said = String::new();
     if !conflicts.is_empty() {
         let mut table = Table::new();

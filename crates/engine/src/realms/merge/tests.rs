@@ -104,7 +104,7 @@ impl Bench {
         loop {
             match step {
                 Step::Done(reply) => return Ok(reply),
-                Step::Parked(ticket) => return Err(ticket),
+                Step::Waiting(ticket) => return Err(ticket),
                 Step::NeedRows(task, needs) => {
                     self.supply(&needs);
                     step = self.engine.retry(task, &self.m);

@@ -14,7 +14,7 @@ use chiton_types::{Name, RealmId, Refusal, SessionId};
 use chiton_wire::RealmAnswer;
 use smallvec::smallvec;
 
-use super::{Asker, Found};
+use super::{Caller, Found};
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::parts::Shards;
@@ -27,7 +27,7 @@ const NOBODY: SessionId = SessionId(0);
 impl Engine {
     pub(crate) fn become_branch(
         &mut self,
-        asker: &Asker<'_>,
+        caller: &Caller<'_>,
         id: RealmId,
         name: Option<&Name>,
         m: &Moment,
@@ -36,7 +36,7 @@ impl Engine {
             let was_there = id <= self.shards.ns.decoupling_last() && id != RealmId::GLOBAL;
             return Err(if was_there { Refusal::Stale } else { Refusal::Invalid }.into());
         };
-        self.shards.may_manage(asker, d.uid)?;
+        self.shards.may_manage(caller, d.uid)?;
         let is_so =
             d.owner == NOBODY && d.branch.is_some() && name.is_none_or(|n| d.branch.as_ref() == Some(n));
         if is_so {

@@ -11,7 +11,7 @@ use chiton_namespace::Fault;
 use chiton_policy::Consistency;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
 
-use super::Asker;
+use super::Caller;
 use crate::engine::Engine;
 use crate::execute::{Asked, sets_policy};
 use crate::parts::Shards;
@@ -20,7 +20,7 @@ use crate::step::Stop;
 impl Engine {
     /// Refuses an operation whose client is to decouple the subtree first.
     #[inline]
-    pub(crate) fn decoupled_first(&mut self, asked: &Asked<'_>) -> Result<(), Stop> {
+    pub(crate) fn require_decoupling(&mut self, asked: &Asked<'_>) -> Result<(), Stop> {
         if !self.may_have_to_decouple(asked.session) {
             return Ok(());
         }
@@ -38,14 +38,14 @@ impl Engine {
         {
             return Ok(());
         }
-        self.shards.is_decoupled(place, &Asker { session: asked.session, cred: asked.cred })
+        self.shards.is_decoupled(place, &Caller { session: asked.session, cred: asked.cred })
     }
 
     /// The same of a file that is opened for writing.
     #[inline]
     pub(crate) fn opened_decoupled(&mut self, ino: Ino, session: SessionId, cred: &Cred) -> Result<(), Stop> {
         if self.may_have_to_decouple(session) {
-            self.shards.is_decoupled(ino, &Asker { session, cred })
+            self.shards.is_decoupled(ino, &Caller { session, cred })
         } else {
             Ok(())
         }
@@ -56,7 +56,7 @@ impl Engine {
         if !self.may_have_to_decouple(session) {
             return Ok(false);
         }
-        match self.shards.is_decoupled(dir, &Asker { session, cred }) {
+        match self.shards.is_decoupled(dir, &Caller { session, cred }) {
             Ok(()) => Ok(false),
             Err(Stop::Fail(_)) => Ok(true),
             Err(stop) => Err(stop),
@@ -71,7 +71,7 @@ impl Engine {
 }
 
 impl Shards {
-    fn is_decoupled(&mut self, ino: Ino, asker: &Asker<'_>) -> Result<(), Stop> {
+    fn is_decoupled(&mut self, ino: Ino, caller: &Caller<'_>) -> Result<(), Stop> {
         let (root, policy) = match self.policy_of(ino) {
             // It is gone: refused as that.
             Err(Fault::Refused(_)) => return Ok(()),
@@ -86,7 +86,7 @@ impl Shards {
         }
         // Who may not take it, or cannot for now (another policy begins below), is served as if it were strong.
         let uid = self.ns.attr(root)?.uid;
-        match self.may_manage(asker, uid).and_then(|()| Ok(self.ns.plan_decouple(root, None)?)) {
+        match self.may_manage(caller, uid).and_then(|()| Ok(self.ns.plan_decouple(root, None)?)) {
             Ok(()) => Err(Refusal::Undecoupled.into()),
             Err(Stop::Fail(_)) => Ok(()),
             Err(stop) => Err(stop),
