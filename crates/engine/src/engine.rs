@@ -9,7 +9,8 @@ use chiton_wire::{Answer, Call, Failure, Reply, Request};
 
 use crate::counters::{self, Counters};
 use crate::moment::{Health, Moment};
-use crate::parts::{Clients, Decoupled, Output, Queue, Shards};
+use crate::decoupled::Decoupled;
+use crate::parts::{Clients, Output, Queue, Shards};
 use crate::recovery::Recovery;
 use crate::settings::Settings;
 use crate::step::{Command, Progress, Step, Stop};
@@ -22,7 +23,8 @@ pub struct Engine {
     pub(crate) shards: Shards,
     pub(crate) output: Output,
     pub(crate) queue: Queue,
-    pub(crate) decoupled: Decoupled,
+    /// Of a decoupled client only.
+    pub(crate) decoupled: Option<Decoupled>,
     /// Sessions of before a restart come back.
     pub(crate) recovery: Option<Recovery>,
     /// Changes wait.

@@ -11,6 +11,7 @@ use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, Sha
 use chiton_wire::{Acknowledged, Again, Failure, LeaseMode, is_policy_attribute};
 use smallvec::SmallVec;
 
+use crate::decoupled::Decoupled;
 use crate::dedup::{Done, Standing};
 use crate::dispatch::clamp;
 use crate::engine::Engine;
@@ -233,12 +234,12 @@ impl Engine {
         if let Some(acknowledged) = asked.acknowledged {
             return Ok((self.offer_acknowledged(asked, acknowledged)?, false));
         }
-        if let Some(granted) = &self.decoupled.granted {
+        if let Some(Decoupled { numbers, .. }) = &self.decoupled {
             let shard = match dir_name {
-                Some(name) => granted.pick(birth_key(*parent, name.hash64())),
+                Some(name) => numbers.pick(birth_key(*parent, name.hash64())),
                 None => parent.shard(),
             };
-            return match granted.offer(shard)? {
+            return match numbers.offer(shard)? {
                 Some(ino) => Ok((ino, true)),
                 None => Err(Stop::Wait(Wait::Numbers)),
             };
@@ -259,8 +260,8 @@ impl Engine {
     /// The number just offered was used.
     #[inline]
     fn use_number(&mut self, ino: Ino) {
-        if let Some(granted) = &mut self.decoupled.granted {
-            granted.take(ino);
+        if let Some(decoupled) = &mut self.decoupled {
+            decoupled.numbers.take(ino);
         } else if let Some(counter_end) = self.shards.inodes.take(ino.shard()) {
             self.reserve(ino.shard(), counter_end);
         }

@@ -27,7 +27,6 @@ mod sessions;
 mod dedup;
 mod dispatch;
 mod execute;
-mod lazy_apply;
 mod query;
 mod wait_queue;
 mod write_behind;
@@ -38,7 +37,6 @@ mod lingering;
 mod locks;
 mod opens;
 
-mod granted;
 mod inodes;
 mod placement;
 
@@ -60,8 +58,8 @@ mod stats;
 mod formatted;
 
 pub use counters::{Counters, name_of};
+pub use decoupled::{Creates, LazyApply};
 pub use engine::Engine;
-pub use lazy_apply::Creates;
 pub use lifecycle::Opened;
 pub use moment::{Health, Moment};
 pub use replay::ReplayFault;

@@ -6,7 +6,7 @@
 //!   Shards       the namespace, and what the server knows of its inodes, policies and decouplings
 //!   Output       the frames that go to the journal, and the position that they have reached
 //!   Queue        requests on their way, and commands for the runtime
-//!   Decoupled    of a decoupled client only: its inode numbers, its borders, creates that are not applied
+//!   Decoupled    of a decoupled client only: its inode numbers and its borders
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,10 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use chiton_namespace::Namespace;
 use chiton_types::{Ino, Position, SessionId};
 
-use crate::granted::Granted;
 use crate::growth::Growths;
 use crate::inodes::Inodes;
-use crate::lazy_apply::LazyApply;
 use crate::leases::Leases;
 use crate::lingering::Lingering;
 use crate::locks::Locks;
@@ -80,15 +78,4 @@ pub(crate) struct Queue {
     /// A task has done its part for now.
     pub(crate) has_yielded: bool,
     pub(crate) commands: Vec<Command>,
-}
-
-/// What only the engine of a decoupled client has.
-#[derive(Default)]
-pub(crate) struct Decoupled {
-    /// Then no number comes from the shards' counters.
-    pub(crate) granted: Option<Granted>,
-    /// Where its subtree ends.
-    pub(crate) borders: hashbrown::HashSet<Ino>,
-    /// Creates that are in the journal and not in memory.
-    pub(crate) lazy: LazyApply,
 }

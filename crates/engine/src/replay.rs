@@ -20,7 +20,7 @@ use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::moment::Moment;
 use crate::opens::Opens;
-use crate::parts::{Clients, Decoupled, Output, Queue, Shards};
+use crate::parts::{Clients, Output, Queue, Shards};
 use crate::recovery::Recovery;
 use crate::rows::OwnRows;
 use crate::sessions::Sessions;
@@ -77,7 +77,7 @@ impl Engine {
             },
             output: Output { position: rows.position, ..Output::default() },
             queue: Queue::default(),
-            decoupled: Decoupled::default(),
+            decoupled: None,
             settings,
             recovery: None,
             frozen: false,
@@ -171,8 +171,8 @@ impl Engine {
         if let Event::SessionClosed { session } = event {
             self.clients.sessions.remove(*session, self.output.position.next());
         }
-        if let (Event::Make { ino, .. }, Some(granted)) = (event, &mut self.decoupled.granted) {
-            granted.used(*ino);
+        if let (Event::Make { ino, .. }, Some(decoupled)) = (event, &mut self.decoupled) {
+            decoupled.numbers.used(*ino);
         }
         Ok(())
     }

@@ -132,6 +132,7 @@ impl Builder {
         let ended_ms = world.monotonic().as_millis() as u64;
         let replayed = if ground.kind.has_checkpoints() { replayed } else { ReplayLoad::default() };
         let Ground { kind, info, stores, meta, engine, stored, writer, .. } = ground;
+        let engine = EngineLock::new(engine, &kind);
         let plate = Arc::new(Plate {
             kind,
             info,
@@ -139,7 +140,7 @@ impl Builder {
             boot: writer.0,
             begun_at: journal.last(),
             session_ids,
-            engine: EngineLock::new(engine),
+            engine,
             journal,
             place,
             rows: Rows { meta, is_held, unsettled: Default::default() },

@@ -19,12 +19,13 @@ use chiton_journal::{JournalError, Place, PlaceError};
 use chiton_namespace::{Fault, Fetched, Namespace, Need};
 use chiton_policy::Policy;
 use chiton_runtime::sync::Mutex;
-use chiton_types::{Ino, Kind, Position, SessionId, ShardId};
+use chiton_types::{Attr, Ino, Kind, Position, SessionId, ShardId};
 
+use crate::fatal::Fatal;
 use crate::plate::Plate;
 use crate::server::Server;
 use crate::wake_up::WakeUp;
-use chiton_engine::Health;
+use chiton_engine::{Creates, Health};
 
 /// The server that a subtree was taken from.
 pub trait Base: Send + Sync {
@@ -137,6 +138,23 @@ impl Plate {
         }
     }
 
+    /// Makes files as far as the journal alone is needed for it; none in other roles. Returns their attributes.
+    pub(crate) fn create_lazily(&self, creates: &Creates<'_>) -> Vec<Attr> {
+        let mut made = Vec::new();
+        if self.kind.base().is_none() {
+            return made;
+        }
+        let _fatal = Fatal::guard();
+        let mut engine = self.engine.lock_as_it_is();
+        let m = self.moment();
+        if !self.is_stopping() {
+            made.reserve(creates.names.len());
+            engine.create_lazily(creates, &m, &mut made);
+        }
+        self.leave(engine, &m);
+        made
+    }
+
     /// Rows that nobody changed leave the memory above what they may take: they can be fetched again.
     fn evict_clean(&self) {
         let target = self.options.cache_bytes;
@@ -189,7 +207,7 @@ impl Server {
 
     /// Of a decoupled client: whether files are in its journal that nobody has looked at since, and so not in memory.
     pub fn has_unapplied(&self) -> bool {
-        self.plate.engine.lock_as_it_is().has_unapplied()
+        self.plate.engine.lock_as_it_is().has_pending()
     }
 
     /// Of a decoupled client: what the journal says up to here is merged for good.

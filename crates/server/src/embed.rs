@@ -120,18 +120,7 @@ impl EmbeddedSession {
     /// Of a decoupled client: makes empty files, in the order of their names, until one needs more than the journal; that
     /// one and those behind it are to be asked for by a call. Their attributes.
     pub fn create_lazily(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
-        let mut made = Vec::new();
-        if self.plate.kind.base().is_none() {
-            return made;
-        }
-        let creates = Creates { session: self.session, cred, parent, names, mode };
-        self.plate.with_engine_as_it_is(|engine, m| {
-            if !self.plate.is_stopping() {
-                made.reserve(names.len());
-                engine.create_lazily(&creates, m, &mut made);
-            }
-        });
-        made
+        self.plate.create_lazily(&Creates { session: self.session, cred, parent, names, mode })
     }
 
     /// The same for a bare call.

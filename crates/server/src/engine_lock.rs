@@ -1,37 +1,95 @@
 //! The lock of the engine.
 //!
-//! Invariant: whoever takes it finds everything in memory that was answered, but for those who say that they do not
-//! look ([`EngineLock::lock_as_it_is`]).
+//! Invariants:
+//! - Whoever takes it finds everything in memory that was answered, but for those who say that they do not look
+//!   ([`EngineLock::lock_as_it_is`]).
+//! - Only a decoupled client's plate has anything that is journalled and not in memory ([`LazyApply`]).
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 
-use chiton_engine::{Engine, Moment, Progress};
+use chiton_engine::{Creates, Engine, LazyApply, Moment, Progress};
 use chiton_runtime::sync::{Mutex, MutexGuard};
+use chiton_types::Attr;
 
 use crate::fatal::Fatal;
-use crate::plate::Plate;
+use crate::plate::{Kind, Plate};
 use crate::replay_budget::ReplayLoad;
 
 /// See the module.
-pub(crate) struct EngineLock(Mutex<Engine>);
+pub(crate) struct EngineLock(Mutex<Locked>);
+
+struct Locked {
+    engine: Engine,
+    /// In the decoupled role only.
+    lazy: Option<LazyApply>,
+}
+
+/// The engine while its lock is held.
+pub(crate) struct EngineGuard<'a>(MutexGuard<'a, Locked>);
 
 impl EngineLock {
-    pub(crate) fn new(engine: Engine) -> EngineLock {
-        EngineLock(Mutex::new(engine))
+    pub(crate) fn new(engine: Engine, kind: &Kind) -> EngineLock {
+        let lazy = match kind {
+            Kind::Decoupled(_) => Some(LazyApply::default()),
+            Kind::Serving | Kind::Preview => None,
+        };
+        EngineLock(Mutex::new(Locked { engine, lazy }))
     }
 
     /// For everything.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
-        let mut engine = self.0.lock();
+    pub(crate) fn lock(&self) -> EngineGuard<'_> {
+        let mut engine = self.lock_as_it_is();
         engine.apply_pending();
         engine
     }
 
     /// For what does not look at files and directories: some may be in the journal only.
     #[inline]
-    pub(crate) fn lock_as_it_is(&self) -> MutexGuard<'_, Engine> {
-        self.0.lock()
+    pub(crate) fn lock_as_it_is(&self) -> EngineGuard<'_> {
+        EngineGuard(self.0.lock())
+    }
+}
+
+impl EngineGuard<'_> {
+    /// Whether files are in the journal and not in memory.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        self.0.lazy.as_ref().is_some_and(LazyApply::has_pending)
+    }
+
+    /// Brings them into memory.
+    #[inline]
+    fn apply_pending(&mut self) {
+        let Locked { engine, lazy } = &mut *self.0;
+        if let Some(lazy) = lazy {
+            lazy.apply_to(engine);
+        }
+    }
+
+    /// Of a decoupled client: makes files in the journal only, as [`LazyApply::create`] does; none in other roles.
+    pub(crate) fn create_lazily(&mut self, creates: &Creates<'_>, m: &Moment, made: &mut Vec<Attr>) {
+        let Locked { engine, lazy } = &mut *self.0;
+        if let Some(lazy) = lazy {
+            lazy.create(engine, creates, m, made);
+        }
+    }
+}
+
+impl Deref for EngineGuard<'_> {
+    type Target = Engine;
+
+    #[inline]
+    fn deref(&self) -> &Engine {
+        &self.0.engine
+    }
+}
+
+impl DerefMut for EngineGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.0.engine
     }
 }
 
@@ -53,7 +111,7 @@ impl Plate {
     /// The same as [`Plate::with_engine`] if the engine is as `wanted` says, which looks at it as it is.
     pub(crate) fn with_engine_if<R>(
         &self,
-        wanted: impl FnOnce(&Engine) -> bool,
+        wanted: impl FnOnce(&EngineGuard<'_>) -> bool,
         f: impl FnOnce(&mut Engine, &Moment) -> R,
     ) -> Option<R> {
         let _fatal = Fatal::guard();
@@ -67,7 +125,7 @@ impl Plate {
     #[inline]
     fn use_engine<R>(
         &self,
-        mut engine: MutexGuard<'_, Engine>,
+        mut engine: EngineGuard<'_>,
         f: impl FnOnce(&mut Engine, &Moment) -> R,
     ) -> R {
         let m = self.moment();
@@ -78,7 +136,7 @@ impl Plate {
 
     /// The end of every use of the engine.
     #[inline]
-    pub(crate) fn leave(&self, mut engine: MutexGuard<'_, Engine>, m: &Moment) {
+    pub(crate) fn leave(&self, mut engine: EngineGuard<'_>, m: &Moment) {
         if engine.is_ready() {
             engine.apply_pending();
             if engine.run(m) != Progress::Idle {

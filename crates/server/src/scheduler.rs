@@ -75,7 +75,7 @@ impl Plate {
     /// brought into memory for the scheduler's sake.
     fn unless_only_lazy<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> Option<R> {
         self.with_engine_if(
-            |engine| !engine.has_unapplied() || engine.is_ready() || engine.durable_wanted().is_some(),
+            |engine| !engine.has_pending() || engine.is_ready() || engine.durable_wanted().is_some(),
             f,
         )
     }

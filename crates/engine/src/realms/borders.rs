@@ -12,32 +12,38 @@
 //! - Which directories are borders does not change while there is the decoupling.
 
 use chiton_model::{NameUse, Op};
-use chiton_namespace::Fault;
+use chiton_namespace::{Fault, Namespace};
 use chiton_types::{Cred, Ino, Name, Refusal};
 use chiton_wire::Call;
 
-use crate::engine::Engine;
+use crate::decoupled::Decoupled;
 use crate::parts::Shards;
 use crate::step::Stop;
 
-impl Engine {
-    /// In a decoupled client: refuses a call that is to be asked elsewhere.
+impl Decoupled {
+    /// Refuses a call that is to be asked elsewhere.
     pub(crate) fn stays_within(&self, call: &Call) -> Result<(), Stop> {
+        if self.borders.is_empty() {
+            return Ok(());
+        }
         call.visit_footprint(|ino, _| self.is_within(ino))
     }
 
     fn is_within(&self, ino: Ino) -> Result<(), Stop> {
-        if self.decoupled.borders.contains(&ino) { Err(Refusal::CrossRealm.into()) } else { Ok(()) }
+        if self.borders.contains(&ino) { Err(Refusal::CrossRealm.into()) } else { Ok(()) }
     }
 
-    /// In a decoupled client: refuses an operation on a border, or that moves or removes one or what is above it.
-    pub(crate) fn keep_borders(&self, op: &Op) -> Result<(), Stop> {
+    /// Refuses an operation on a border, or that moves or removes one or what is above it.
+    pub(crate) fn keep_borders(&self, op: &Op, ns: &Namespace) -> Result<(), Stop> {
+        if self.borders.is_empty() {
+            return Ok(());
+        }
         op.footprint().visit(|ino, _| self.is_within(ino))?;
         let moves = matches!(op, Op::Rename { .. });
         for touch in op.footprint().names() {
             match touch.how {
                 NameUse::RemovedDir | NameUse::Left | NameUse::Taken => {
-                    self.keep_border(touch.dir, touch.name, moves)?;
+                    self.keep_border(ns, touch.dir, touch.name, moves)?;
                 }
                 NameUse::Given | NameUse::Removed => {}
             }
@@ -45,16 +51,16 @@ impl Engine {
         Ok(())
     }
 
-    fn keep_border(&self, parent: Ino, name: &Name, above: bool) -> Result<(), Stop> {
-        let ino = match self.shards.ns.lookup(&Cred::ROOT, parent, name) {
+    fn keep_border(&self, ns: &Namespace, parent: Ino, name: &Name, above: bool) -> Result<(), Stop> {
+        let ino = match ns.lookup(&Cred::ROOT, parent, name) {
             Ok(Some(ino)) => ino,
             Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
             // The plan says why not.
             Ok(None) | Err(_) => return Ok(()),
         };
-        for border in &self.decoupled.borders {
+        for border in &self.borders {
             // One that others removed meanwhile is nowhere.
-            match if above { self.shards.ns.is_above(ino, *border) } else { Ok(ino == *border) } {
+            match if above { ns.is_above(ino, *border) } else { Ok(ino == *border) } {
                 Ok(true) => return Err(Refusal::Busy.into()),
                 Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
                 Ok(false) | Err(_) => {}

@@ -34,8 +34,7 @@ impl Engine {
     pub(crate) fn may_call(&self, call: &Call) -> Result<(), Stop> {
         match self.shards.ns.has_decouplings() {
             true => self.shards.check_call(call),
-            false if self.decoupled.borders.is_empty() => Ok(()),
-            false => self.stays_within(call),
+            false => self.decoupled.as_ref().map_or(Ok(()), |decoupled| decoupled.stays_within(call)),
         }
     }
 
@@ -44,8 +43,7 @@ impl Engine {
     pub(crate) fn may_operate(&self, op: &Op) -> Result<(), Stop> {
         match self.shards.ns.has_decouplings() {
             true => self.shards.check_operation(op),
-            false if self.decoupled.borders.is_empty() => Ok(()),
-            false => self.keep_borders(op),
+            false => self.decoupled.as_ref().map_or(Ok(()), |decoupled| decoupled.keep_borders(op, &self.shards.ns)),
         }
     }
 
