@@ -103,7 +103,7 @@ impl Engine {
 
     /// Changes wait from now on, or no more.
     pub fn freeze(&mut self, frozen: bool) {
-        self.frozen = frozen;
+        self.shards.frozen = frozen;
         self.room_changed();
     }
 }

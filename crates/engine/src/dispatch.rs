@@ -1,16 +1,15 @@
 //! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
 
-use chiton_namespace::WARM_OPS;
-use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, access};
+use chiton_namespace::{Namespace, WARM_OPS};
+use chiton_types::{Attr, Ino, Kind, Position, Refusal, Seq, SessionId, access};
 use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Grown, LeaseMode, Lock, Query, Request};
-use smallvec::smallvec;
 
 use crate::counters;
 use crate::engine::Engine;
 use crate::execute::Asked;
 use crate::locks::{Owner, Verdict};
 use crate::moment::{Health, Moment};
-use crate::parts::Clients;
+use crate::parts::{Clients, Shards};
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Ticket, Wait};
@@ -32,7 +31,7 @@ impl Engine {
             self.counters.count(counters::kind_of_call(&task.request.call));
         }
         if task.done.is_some() {
-            return self.answer_done(task, m);
+            return answer_done(task, m);
         }
         self.may_call(&task.request.call)?;
         let request = &task.request;
@@ -49,7 +48,7 @@ impl Engine {
                     acknowledged: None,
                     op,
                 };
-                let growth = self.grows(op, slot)?;
+                let growth = self.shards.growth_of(op, slot, &self.clients.opens)?;
                 let done = self.execute(&asked, m)?;
                 let (place, position) = (op.footprint().place, done.position);
                 let answer = Answer::Op {
@@ -63,14 +62,17 @@ impl Engine {
                         Ok(true) => position,
                         _ => Position(0),
                     };
-                    let answer = self.notify_growth(ino, grown, slot, (upto, answer), task, m)?;
-                    return self.when_durable(task, place, position, answer, m);
+                    let (done, commands) = ((upto, answer), &mut self.queue.commands);
+                    let answer = self.clients.notify_growth(ino, grown, slot, done, task, commands, m)?;
+                    return self.shards.when_durable(task, place, position, answer, m);
                 }
-                self.when_durable(task, place, position, answer, m)
+                self.shards.when_durable(task, place, position, answer, m)
             }
             Call::Grown { ino, size, last } => {
-                let (about, cred) = ((*ino, Grown { size: *size, last: *last }), request.cred.clone());
-                self.grown(task, about, &cred, slot, m)
+                let (ino, grown) = (*ino, Grown { size: *size, last: *last });
+                self.shards.check_growth(ino, grown, &request.cred, slot, &self.clients.opens)?;
+                let (done, commands) = ((Position(0), Answer::Done), &mut self.queue.commands);
+                self.clients.notify_growth(ino, grown, slot, done, task, commands, m)
             }
             Call::Batch { .. } => self.batch(task, slot, m),
             Call::WriteBehind { .. } => self.write_behind(task, slot, m),
@@ -81,11 +83,11 @@ impl Engine {
                 if let Query::Open { ino, want } = query
                     && want & access::WRITE != 0
                 {
-                    self.opened_decoupled(*ino, task.session, &request.cred)?;
+                    self.shards.opened_decoupled(*ino, task.session, &request.cred, &self.clients)?;
                 }
                 self.query(query, &request.cred, slot, m)
             }
-            Call::Lease { ino, mode } => self.lease(*ino, *mode, slot, &request.cred, task.ticket, m),
+            Call::Lease { ino, mode } => self.queries(&request.cred, slot, m).lease(*ino, *mode, task.ticket),
             Call::Closed { inos } => {
                 for ino in inos {
                     if self.clients.opens.subtract(*ino, slot) {
@@ -95,7 +97,7 @@ impl Engine {
                 Ok(Answer::Done)
             }
             Call::Reopen { opens, locks, dirty, names } => {
-                let answer = self.reopen(opens, locks, slot)?;
+                let answer = self.clients.reopen(opens, locks, slot, &self.shards.ns)?;
                 self.declare(task.session, dirty, names, m);
                 Ok(answer)
             }
@@ -104,7 +106,11 @@ impl Engine {
                 let runs = over.map(|over| over.carried_out.clone()).ok_or(Refusal::NotFound)?;
                 Ok(Answer::CarriedOut(runs))
             }
-            Call::SetLock { lock, wait } => self.set_lock(lock, *wait, &mut task.ticket, slot),
+            Call::SetLock { lock, wait } => {
+                let waiting = &mut self.queue.waiting;
+                let ticket = wait.then(|| *task.ticket.get_or_insert_with(|| waiting.issue()));
+                self.clients.set_lock(lock, ticket, slot)
+            }
             Call::CancelLock { id } => {
                 let session = task.session;
                 let waiting = self.queue.waiting.select(|task, wait| {
@@ -120,7 +126,7 @@ impl Engine {
                 let owner = check_lock(lock, slot)?;
                 Ok(Answer::Lock(self.clients.locks.get(owner, lock)))
             }
-            Call::Realm(_) => self.realm(task, m),
+            Call::Realm(_) => self.realms().answer(task, m),
             Call::Ping => Ok(Answer::Done),
             Call::Bye => {
                 self.end_session(task.session, m);
@@ -194,153 +200,7 @@ impl Engine {
         let answer = Answer::Batch(std::mem::take(&mut task.results));
         match last {
             None => Ok(answer),
-            Some((position, place)) => self.when_durable(task, place, position, answer, m),
-        }
-    }
-
-    /// The answer, or a wait until it is durable where the policy has operations answered only then.
-    fn when_durable(
-        &mut self,
-        task: &mut Task,
-        place: Ino,
-        position: Position,
-        answer: Answer,
-        m: &Moment,
-    ) -> Result<Answer, Stop> {
-        // The policy was found before the operation was carried out; what cannot be found now is not waited for.
-        if position <= m.durable || !matches!(self.shards.answers_when_durable(place), Ok(true)) {
-            return Ok(answer);
-        }
-        task.done = Some(Box::new((position, answer)));
-        self.answer_done(task, m)
-    }
-
-    /// The answer of what is carried out already.
-    pub(crate) fn answer_done(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
-        let done = task.done.take().expect("asked for what is done only");
-        match m.health {
-            _ if done.0 <= m.durable => Ok(done.1),
-            Health::Good => {
-                let position = done.0;
-                task.done = Some(done);
-                Err(Stop::Wait(Wait::Durable(position)))
-            }
-            Health::Full => Err(Refusal::NoSpace.into()),
-            Health::Failed => Err(Refusal::Io.into()),
-        }
-    }
-
-    fn lease(
-        &mut self,
-        ino: Ino,
-        mode: LeaseMode,
-        slot: Slot,
-        cred: &Cred,
-        ticket: Option<Ticket>,
-        m: &Moment,
-    ) -> Result<Answer, Stop> {
-        let attr = self.shards.ns.attr(ino)?;
-        if mode == LeaseMode::Exclusive && attr.kind != Kind::File {
-            return Err(Refusal::Invalid.into());
-        }
-        let want = chiton_types::access::READ;
-        if !self.clients.opens.has(ino, slot) {
-            self.shards.ns.access(cred, ino, want)?;
-        }
-        // A lease that is being given up is not given again before that is done: the acknowledgement that is under way
-        // would take it back from a client that believes to have it.
-        if self.clients.leases.is_recalled(ino, slot) {
-            return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
-        }
-        if !self.clients.leases.is_alone(slot) && self.clients.leases.mode(ino, slot) < mode {
-            // Who comes later waits behind those who wait, but for the one they all wait for.
-            let behind = ticket.is_none()
-                && self.clients.leases.is_wanted(ino)
-                && !self.clients.leases.is_recalled(ino, slot);
-            let keep = if mode == LeaseMode::Exclusive { LeaseMode::None } else { LeaseMode::Shared };
-            if behind || self.clients.leases.conflict(ino, slot, keep, m.mono) {
-                return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
-            }
-        }
-        let is_watched = mode == LeaseMode::Exclusive && self.is_watched(ino, slot)?;
-        let mode = self.clients.leases.grant(ino, slot, mode, true, m.mono);
-        self.clients.leases.limit(m.mono);
-        Ok(Answer::Lease { mode: clamp(mode, &attr), attr, is_watched })
-    }
-
-    /// The lease that is given in passing with an inode's attributes.
-    #[inline]
-    pub(crate) fn lease_in_passing(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if self.is_resending() {
-            return LeaseMode::None;
-        }
-        let mode = self.clients.leases.grant(attr.ino, slot, LeaseMode::Shared, false, m.mono);
-        clamp(mode, attr)
-    }
-
-    /// The same, with content.
-    pub(crate) fn lease_read(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if !self.queue.resends.is_empty() {
-            return LeaseMode::None;
-        }
-        let mode = self.clients.leases.grant_read(attr.ino, slot, m.mono);
-        clamp(mode, attr)
-    }
-
-    /// The same, for one who may look again: whoever holds it and does not use it is asked to let others have it too.
-    pub(crate) fn lease_looked_at(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if self.is_resending() {
-            return LeaseMode::None;
-        }
-        let mode = self.clients.grant_looked_at(attr.ino, slot, m);
-        clamp(mode, attr)
-    }
-
-    /// True if the session has, or is given in passing, a lease on a directory.
-    #[inline]
-    pub(crate) fn parent_leased(&mut self, parent: Ino, slot: Slot, m: &Moment) -> bool {
-        !self.is_resending() && self.clients.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
-    }
-
-    fn reopen(&mut self, opens: &[(Ino, u32)], locks: &[Lock], slot: Slot) -> Result<Answer, Stop> {
-        let mut needs = Vec::new();
-        for (ino, _) in opens {
-            if let Err(chiton_namespace::Fault::Missing(more)) = self.shards.ns.attr(*ino) {
-                needs.extend(more);
-            }
-        }
-        if !needs.is_empty() {
-            return Err(Stop::Missing(needs));
-        }
-        for (ino, count) in opens {
-            // What is gone is found out by whoever uses it.
-            if self.shards.ns.attr(*ino).is_ok() {
-                self.clients.opens.declare(*ino, slot, *count);
-            }
-        }
-        for lock in locks {
-            let owner = check_lock(lock, slot)?;
-            // Nobody can have taken it meanwhile: what is new waits until all have declared theirs.
-            self.clients.locks.set(owner, lock, None, &mut self.clients.lock_grants);
-        }
-        Ok(Answer::Done)
-    }
-
-    fn set_lock(
-        &mut self,
-        lock: &Lock,
-        wait: bool,
-        ticket: &mut Option<Ticket>,
-        slot: Slot,
-    ) -> Result<Answer, Stop> {
-        let owner = check_lock(lock, slot)?;
-        let ticket = wait.then(|| *ticket.get_or_insert_with(|| self.queue.waiting.issue()));
-        match self.clients.locks.set(owner, lock, ticket, &mut self.clients.lock_grants) {
-            Verdict::Granted => Ok(Answer::Done),
-            Verdict::Conflict => Err(Refusal::WouldBlock.into()),
-            Verdict::Deadlock => Err(Refusal::Deadlock.into()),
-            Verdict::Exhausted => Err(Refusal::NoLocks.into()),
-            Verdict::Waits => Err(Stop::Wait(Wait::Lock)),
+            Some((position, place)) => self.shards.when_durable(task, place, position, answer, m),
         }
     }
 
@@ -353,14 +213,106 @@ impl Engine {
 
     /// Answers a waiting request.
     pub(crate) fn answer_waiting(&mut self, ticket: Ticket, result: Result<Answer, Failure>, m: &Moment) {
-        if let Some(task) = self.dequeue(ticket) {
+        if let Some(task) = self.queue.dequeue(ticket, &mut self.clients.leases) {
             let reply = self.reply(task.request.id, result, m);
             self.queue.commands.push(Command::Reply(ticket, reply));
         }
     }
 }
 
+/// The answer of what is carried out already.
+pub(crate) fn answer_done(task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+    let done = task.done.take().expect("asked for what is done only");
+    match m.health {
+        _ if done.0 <= m.durable => Ok(done.1),
+        Health::Good => {
+            let position = done.0;
+            task.done = Some(done);
+            Err(Stop::Wait(Wait::Durable(position)))
+        }
+        Health::Full => Err(Refusal::NoSpace.into()),
+        Health::Failed => Err(Refusal::Io.into()),
+    }
+}
+
 impl Clients {
+    /// A session of before a restart says what it has open and locked.
+    fn reopen(
+        &mut self,
+        opens: &[(Ino, u32)],
+        locks: &[Lock],
+        slot: Slot,
+        ns: &Namespace,
+    ) -> Result<Answer, Stop> {
+        let mut needs = Vec::new();
+        for (ino, _) in opens {
+            if let Err(chiton_namespace::Fault::Missing(more)) = ns.attr(*ino) {
+                needs.extend(more);
+            }
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Missing(needs));
+        }
+        for (ino, count) in opens {
+            // What is gone is found out by whoever uses it.
+            if ns.attr(*ino).is_ok() {
+                self.opens.declare(*ino, slot, *count);
+            }
+        }
+        for lock in locks {
+            let owner = check_lock(lock, slot)?;
+            // Nobody can have taken it meanwhile: what is new waits until all have declared theirs.
+            self.locks.set(owner, lock, None, &mut self.lock_grants);
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Sets or frees a lock; `waiter` waits for it if others are in the way.
+    fn set_lock(&mut self, lock: &Lock, waiter: Option<Ticket>, slot: Slot) -> Result<Answer, Stop> {
+        let owner = check_lock(lock, slot)?;
+        match self.locks.set(owner, lock, waiter, &mut self.lock_grants) {
+            Verdict::Granted => Ok(Answer::Done),
+            Verdict::Conflict => Err(Refusal::WouldBlock.into()),
+            Verdict::Deadlock => Err(Refusal::Deadlock.into()),
+            Verdict::Exhausted => Err(Refusal::NoLocks.into()),
+            Verdict::Waits => Err(Stop::Wait(Wait::Lock)),
+        }
+    }
+
+    /// The lease that is given in passing with an inode's attributes.
+    #[inline]
+    pub(crate) fn lease_in_passing(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if self.resends.are_left() {
+            return LeaseMode::None;
+        }
+        let mode = self.leases.grant(attr.ino, slot, LeaseMode::Shared, false, m.mono);
+        clamp(mode, attr)
+    }
+
+    /// The same, with content.
+    pub(crate) fn lease_read(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if self.resends.are_left() {
+            return LeaseMode::None;
+        }
+        let mode = self.leases.grant_read(attr.ino, slot, m.mono);
+        clamp(mode, attr)
+    }
+
+    /// The same, for one who may look again: whoever holds it and does not use it is asked to let others have it too.
+    pub(crate) fn lease_looked_at(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        if self.resends.are_left() {
+            return LeaseMode::None;
+        }
+        let mode = self.grant_looked_at(attr.ino, slot, m);
+        clamp(mode, attr)
+    }
+
+    /// True if the session has, or is given in passing, a lease on a directory.
+    #[inline]
+    pub(crate) fn parent_leased(&mut self, parent: Ino, slot: Slot, m: &Moment) -> bool {
+        !self.resends.are_left() && self.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
+    }
+
     fn grant_looked_at(&mut self, ino: Ino, slot: Slot, m: &Moment) -> LeaseMode {
         let mode = self.leases.grant(ino, slot, LeaseMode::Shared, false, m.mono);
         if mode == LeaseMode::None {
@@ -381,4 +333,23 @@ fn check_lock(lock: &Lock, slot: Slot) -> Result<Owner, Stop> {
         return Err(Refusal::Invalid.into());
     }
     Ok(Owner { slot, owner: lock.owner })
+}
+
+impl Shards {
+    /// The answer, or a wait until it is durable where the policy has operations answered only then.
+    pub(crate) fn when_durable(
+        &mut self,
+        task: &mut Task,
+        place: Ino,
+        position: Position,
+        answer: Answer,
+        m: &Moment,
+    ) -> Result<Answer, Stop> {
+        // The policy was found before the operation was carried out; what cannot be found now is not waited for.
+        if position <= m.durable || !matches!(self.answers_when_durable(place), Ok(true)) {
+            return Ok(answer);
+        }
+        task.done = Some(Box::new((position, answer)));
+        answer_done(task, m)
+    }
 }

@@ -8,8 +8,8 @@ use chiton_types::{Ino, Position, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Failure, Reply, Request};
 
 use crate::counters::{self, Counters};
-use crate::moment::{Health, Moment};
 use crate::decoupled::Decoupled;
+use crate::moment::{Health, Moment};
 use crate::parts::{Clients, Output, Queue, Shards};
 use crate::recovery::Recovery;
 use crate::settings::Settings;
@@ -27,8 +27,6 @@ pub struct Engine {
     pub(crate) decoupled: Option<Decoupled>,
     /// Sessions of before a restart come back.
     pub(crate) recovery: Option<Recovery>,
-    /// Changes wait.
-    pub(crate) frozen: bool,
     pub(crate) counters: Counters,
     /// Bytes of the disk: all, free.
     pub(crate) disk: (u64, u64),
@@ -53,7 +51,7 @@ impl Engine {
             done: None,
             merging: None,
         };
-        if self.recovery.is_some() || !self.queue.resends.is_empty() {
+        if self.recovery.is_some() || !self.clients.resends.tasks.is_empty() {
             return self.request_in_recovery(task, m);
         }
         self.retry(task, m)
@@ -90,41 +88,15 @@ impl Engine {
         }
     }
 
+    /// Puts a request into the wait queue.
     pub(crate) fn enqueue(&mut self, task: Task, wait: Wait) -> Ticket {
         self.counters.count(counters::WAITED);
-        if let Wait::Leases(inos) = &wait {
-            for ino in inos {
-                self.clients.leases.wait(*ino);
-            }
-        }
-        self.queue.waiting.push(task, wait)
+        self.queue.enqueue(task, wait, &mut self.clients.leases)
     }
 
-    pub(crate) fn dequeue(&mut self, ticket: Ticket) -> Option<Task> {
-        let (task, wait) = self.queue.waiting.remove(ticket)?;
-        if let Wait::Leases(inos) = &wait {
-            for ino in inos {
-                self.clients.leases.wait_ended(*ino);
-            }
-        }
-        Some(task)
-    }
-
-    /// Lets those who wait for these inodes try again.
-    pub(crate) fn wake_inos(&mut self, inos: impl IntoIterator<Item = Ino>) {
-        for ino in inos {
-            for ticket in self.queue.waiting.on_ino(ino) {
-                let task = self.dequeue(ticket).expect("it was listed as waiting");
-                self.queue.ready.push_back(task);
-            }
-        }
-    }
-
+    /// Lets requests try again that wait for such a thing.
     pub(crate) fn wake_where(&mut self, which: impl Fn(&Wait) -> bool) {
-        for ticket in self.queue.waiting.select(|_, wait| which(wait)) {
-            let task = self.dequeue(ticket).expect("it was listed as waiting");
-            self.queue.ready.push_back(task);
-        }
+        self.queue.wake_where(which, &mut self.clients.leases);
     }
 
     /// Lets requests that wait for durability go on.
@@ -158,7 +130,7 @@ impl Engine {
         s.heard = m.mono;
         let slot = s.slot;
         if let Some(ino) = self.clients.leases.acknowledge(slot, id) {
-            self.wake_inos([ino]);
+            self.queue.wake_inos([ino], &mut self.clients.leases);
         } else if let Some(round) = self.clients.growths.acknowledge(slot, id) {
             self.wake_where(|wait| *wait == Wait::Growth(round));
         }
@@ -168,9 +140,9 @@ impl Engine {
     pub fn run(&mut self, m: &Moment) -> Progress {
         for _ in 0..RUN_TASKS {
             let resend = match m.health {
-                Health::Good => self.queue.resends.pop_front(),
+                Health::Good => self.clients.resends.tasks.pop_front(),
                 // What was answered before a crash is not lost because there is no space just now: all wait.
-                _ if !self.queue.resends.is_empty() => return Progress::Idle,
+                _ if !self.clients.resends.tasks.is_empty() => return Progress::Idle,
                 _ => None,
             };
             let (task, resend) = match resend {
@@ -202,24 +174,23 @@ impl Engine {
                 Step::Waiting(_) => {}
                 Step::NeedRows(task, needs) => {
                     if resend {
-                        self.queue.resends.push_front(task);
+                        self.clients.resends.tasks.push_front(task);
                     } else {
                         self.queue.ready.push_front(task);
                     }
                     return Progress::NeedRows(needs);
                 }
             }
-            if resend && self.queue.resends.is_empty() {
+            if resend && self.clients.resends.tasks.is_empty() {
                 self.recovery_ended();
             }
         }
         Progress::More
     }
 
-    /// Operations of the recovery window are being carried out: leases are granted when the last of them is.
     #[inline]
     pub(crate) fn is_resending(&self) -> bool {
-        self.queue.resending || !self.queue.resends.is_empty()
+        self.clients.resends.are_left()
     }
 
     /// Carries out an operation of the recovery window. One that was never answered and meets a declared lease waits, as a
@@ -228,20 +199,20 @@ impl Engine {
     pub(crate) fn send_again(&mut self, mut task: Task, m: &Moment) -> Option<Step> {
         let session = task.session;
         let is_pending = matches!(task.request.call, Call::WriteBehind { .. });
-        if let Some(wait) = self.queue.held_up.get(&session).filter(|_| is_pending) {
+        if let Some(wait) = self.clients.resends.held_up.get(&session).filter(|_| is_pending) {
             let wait = wait.clone();
             return Some(Step::Waiting(self.enqueue(task, wait)));
         }
-        self.queue.resending = true;
+        self.clients.resends.is_running = true;
         let result = self.dispatch(&mut task, m);
-        self.queue.resending = false;
+        self.clients.resends.is_running = false;
         match &result {
             Err(Stop::Wait(Wait::Room)) => {
-                self.queue.resends.push_front(task);
+                self.clients.resends.tasks.push_front(task);
                 return None;
             }
             Err(Stop::Wait(wait @ Wait::Leases(_))) if is_pending => {
-                self.queue.held_up.insert(session, wait.clone());
+                self.clients.resends.held_up.insert(session, wait.clone());
             }
             _ => {}
         }
@@ -251,7 +222,7 @@ impl Engine {
     /// True if [`Engine::run`] has something to do.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        !self.queue.ready.is_empty() || !self.queue.resends.is_empty()
+        !self.queue.ready.is_empty() || !self.clients.resends.tasks.is_empty()
     }
 
     #[inline]
@@ -325,11 +296,11 @@ impl Engine {
 
     /// The rows that [`Engine::run`] asked for cannot be read: fails the request that needs them.
     pub fn fail_first(&mut self, m: &Moment) {
-        let task = self.queue.resends.pop_front().or_else(|| self.queue.ready.pop_front());
+        let task = self.clients.resends.tasks.pop_front().or_else(|| self.queue.ready.pop_front());
         let Some(Task { ticket: Some(ticket), request, .. }) = task else { return };
         let reply = self.reply(request.id, Err(Failure::Refused(Refusal::Io)), m);
         self.queue.commands.push(Command::Reply(ticket, reply));
-        if self.recovery.is_none() && self.queue.resends.is_empty() {
+        if self.recovery.is_none() && self.clients.resends.tasks.is_empty() {
             self.recovery_ended();
         }
     }

@@ -15,8 +15,10 @@ use crate::decoupled::Decoupled;
 use crate::dedup::{Done, Standing};
 use crate::dispatch::clamp;
 use crate::engine::Engine;
+use crate::lingering::lets_linger;
 use crate::moment::{Health, Moment};
-use crate::parts::{Clients, Shards};
+use crate::opens::Opens;
+use crate::parts::{Clients, Output, Shards};
 use crate::placement::{birth_key, draw_shard};
 use crate::sessions::Slot;
 use crate::step::{Progress, Stop};
@@ -80,7 +82,7 @@ impl Engine {
             // It was answered, or may have been: it is not given up because nothing can be written just now.
             return Err(Stop::Wait(Wait::Room));
         }
-        self.may_change(m)?;
+        self.shards.may_change(m)?;
         // What was answered before, or is answered already, lives on what is kept for the way out.
         let is_new = asked.again.is_none() && asked.acknowledged.is_none() && asked.slot != Slot::SERVER;
         if m.tight && is_new && asked.op.grows() {
@@ -93,14 +95,14 @@ impl Engine {
                 self.may_operate(asked.op)?;
             }
             if asked.again.is_none() {
-                self.require_decoupling(asked)?;
+                self.shards.require_decoupling(asked, &self.clients)?;
             }
         }
         // What was answered before a restart took place before all that is declared: it takes nothing from anybody.
         let is_settled =
-            self.queue.resending && asked.again.is_some_and(|again| again.position > Position(0));
+            self.clients.resends.is_running && asked.again.is_some_and(|again| again.position > Position(0));
         if !is_settled {
-            self.recall_names(asked, m)?;
+            self.clients.recall_names(asked, &self.shards.ns, m)?;
         }
         if !is_settled && asked.acknowledged.is_none() {
             self.clients.check_holds(asked)?;
@@ -110,7 +112,7 @@ impl Engine {
         let now = self.clients.time_of(asked, m);
 
         self.events.clear();
-        let lingers = self.lets_linger(asked.op, asked.slot, m);
+        let lingers = lets_linger(asked.op, asked.slot, m);
         let (opens, ns) = (&self.clients.opens, &self.shards.ns);
         let is_open = |ino: Ino| lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
         let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
@@ -125,7 +127,7 @@ impl Engine {
         } else {
             plan(&self.shards.ns, asked.op, &context, &mut self.events)?
         };
-        self.keep_roots()?;
+        self.shards.keep_roots(&self.events)?;
         if self.shards.ns.has_decouplings() {
             // Rows as they were are kept for decoupled clients: they must be here.
             let needs: Vec<_> = self.events.iter().flat_map(|event| self.shards.ns.needs(event)).collect();
@@ -133,29 +135,28 @@ impl Engine {
                 return Err(Stop::Missing(needs));
             }
         }
-        let is_volatile = self.is_volatile_change(asked.op)?;
+        let is_volatile = self.shards.is_volatile_change(asked.op, &self.events)?;
         if !is_settled && !self.clients.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. })
         {
-            self.recall_conflicting(asked, m)?;
+            self.touched.clear();
+            Namespace::touched(&self.events, &mut self.touched);
+            self.clients.recall_conflicting(asked, &self.touched, m)?;
         }
         if !self.events.is_empty() {
             let shard = self.events[0].shard();
             if is_volatile {
-                self.apply_volatile();
+                self.output.apply_volatile(&self.events, &mut self.shards);
             } else {
-                self.journal_and_apply(FrameHeader {
-                    event_count: 0,
-                    shard,
-                    session: asked.session,
-                    seq: asked.seq,
-                });
+                let header = FrameHeader { event_count: 0, shard, session: asked.session, seq: asked.seq };
+                self.output.commit(&self.events, header, &mut self.shards);
             }
             self.output.blocks_named |= names_blocks;
         }
         // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
         // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
         // somebody removed that name, would rename.
-        let position = if is_volatile || self.events.is_empty() { NOT_JOURNALLED } else { self.journalled() };
+        let position =
+            if is_volatile || self.events.is_empty() { NOT_JOURNALLED } else { self.output.journalled() };
         if counted {
             self.use_number(offered);
         }
@@ -175,20 +176,8 @@ impl Engine {
         Ok(performed)
     }
 
-    /// Whether anything may be changed now.
     pub(crate) fn may_change(&self, m: &Moment) -> Result<(), Stop> {
-        match m.health {
-            Health::Good => {}
-            Health::Full => return Err(Refusal::NoSpace.into()),
-            Health::Failed => return Err(Refusal::Io.into()),
-        }
-        if (m.budget_spent && !m.store_full) || self.frozen {
-            return Err(Stop::Wait(Wait::Room));
-        }
-        if self.shards.ns.dirty_rows() > self.settings.dirty_rows_max {
-            return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
-        }
-        Ok(())
+        self.shards.may_change(m)
     }
 
     /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
@@ -263,93 +252,20 @@ impl Engine {
         if let Some(decoupled) = &mut self.decoupled {
             decoupled.numbers.take(ino);
         } else if let Some(counter_end) = self.shards.inodes.take(ino.shard()) {
-            self.reserve(ino.shard(), counter_end);
+            self.output.reserve(ino.shard(), counter_end, &mut self.shards);
         }
-    }
-
-    /// Waits until no other client has pending operations in the directories of the names. A refusal, too, must rest on all
-    /// operations that were acknowledged before.
-    #[inline]
-    fn recall_names(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
-        let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
-        for dir in asked.op.footprint().dirs() {
-            if self.clients.leases.names_taken(dir, asked.slot, m.mono) {
-                busy.push(dir);
-            }
-        }
-        let victim = asked.op.footprint().victim_dir();
-        if let Some(NameTouch { dir, name, .. }) = victim.filter(|_| self.clients.leases.has_names()) {
-            // Whether it is empty is known to the client that holds its names.
-            match self.shards.ns.lookup(&Cred::ROOT, dir, name) {
-                Ok(Some(ino)) if self.clients.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
-                Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
-                _ => {}
-            }
-        }
-        if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
-    }
-
-    /// Recalls the leases of others on what the planned events touch; waits if there are any.
-    fn recall_conflicting(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
-        let slot = asked.slot;
-        let is_mapped = matches!(asked.op, Op::Write { hold: Hold::Shared, .. });
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.clear();
-        Namespace::touched(&self.events, &mut touched);
-        let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
-        for &ino in &touched {
-            let is_busy =
-                !busy.contains(&ino) && self.clients.leases.conflict(ino, slot, LeaseMode::None, m.mono);
-            // It gives its lease up when this is carried out, and the others may do so after it.
-            let goes_first = is_mapped
-                && self.clients.leases.is_recalled(ino, slot)
-                && !self.clients.leases.is_written(ino, slot);
-            if is_busy && !goes_first {
-                busy.push(ino);
-            }
-        }
-        self.touched = touched;
-        if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
     }
 
     fn plan_policy(&mut self, asked: &Asked<'_>, now: Time) -> Result<Planned, Stop> {
-        let (ino, event) = self.plan_policy_op(asked.op, asked.cred, now)?;
+        if self.is_realm() {
+            // What a decoupled client has is not the place where policies are kept.
+            return Err(Refusal::Busy.into());
+        }
+        let (ino, event) = self.shards.plan_policy_op(asked.op, asked.cred, now)?;
         // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
         self.shards.settle()?;
         self.events.push(event);
         Ok(Planned { subject: Some(ino), gone: None, other: None })
-    }
-
-    /// Writes `self.events` as one frame and applies them.
-    pub(crate) fn journal_and_apply(&mut self, header: FrameHeader) {
-        self.write_skipped();
-        let events = std::mem::take(&mut self.events);
-        let event_count = u32::try_from(events.len()).expect("an operation has few events");
-        let mut frame = FrameBuilder::begin(&mut self.output.frames, &FrameHeader { event_count, ..header });
-        for event in &events {
-            event.encode(frame.payload());
-        }
-        frame.seal();
-        self.output.frame_events += u64::from(event_count);
-        for event in &events {
-            self.output.position = self.output.position.next();
-            self.shards.ns.apply(event, self.output.position);
-        }
-        self.events = events;
-    }
-
-    /// An event of the server itself.
-    pub(crate) fn commit_own(&mut self, event: Event) {
-        self.events.clear();
-        let shard = event.shard();
-        self.events.push(event);
-        self.journal_and_apply(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
-    }
-
-    /// Asks for the next chunk of a shard's inode numbers.
-    pub(crate) fn reserve(&mut self, shard: ShardId, counter_end: u64) {
-        self.commit_own(Event::Reserve { shard, counter_end });
-        self.shards.inodes.reserved(shard, counter_end, self.output.position);
     }
 
     /// After the change: opens, orphans, leases, the window, the answer.
@@ -363,7 +279,7 @@ impl Engine {
             open_counted = true;
         }
         if matches!(asked.op, Op::MakeUnnamed { .. }) {
-            self.unnamed_made(&outcome);
+            self.shards.unnamed_made(&outcome, &self.clients.opens);
         }
         if let Op::LinkUnnamed { ino, .. } = asked.op {
             self.shards.orphans.remove(ino);
@@ -372,7 +288,7 @@ impl Engine {
         if let Some(gone) = outcome.gone {
             if gone.orphan {
                 match self.shards.orphans.insert(gone.ino) {
-                    true if self.lets_linger(asked.op, asked.slot, m) => self.shards.linger(gone.ino, m),
+                    true if lets_linger(asked.op, asked.slot, m) => self.shards.linger(gone.ino, m),
                     true if !self.clients.opens.is_open(gone.ino) => self.shards.reclaims.push_back(gone.ino),
                     _ => {}
                 }
@@ -392,44 +308,8 @@ impl Engine {
             self.shards.count_fragments(*ino, extents);
         }
         let (lease, parent_leased) =
-            if asked.leases { self.leases_after(asked, &outcome, m) } else { NO_LEASES };
+            if asked.leases { self.clients.leases_after(asked, &outcome, m) } else { NO_LEASES };
         Performed { position, outcome, lease, parent_leased }
-    }
-
-    /// A file was made that has no name: it ends with its last open.
-    fn unnamed_made(&mut self, outcome: &Outcome) {
-        let Some(attr) = &outcome.attr else { return };
-        if self.shards.orphans.insert(attr.ino) && !self.clients.opens.is_open(attr.ino) {
-            self.shards.reclaims.push_back(attr.ino);
-        }
-    }
-
-    fn leases_after(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
-        if asked.slot == Slot::SERVER || self.is_resending() {
-            return NO_LEASES;
-        }
-        let is_born = matches!(asked.op, Op::Make { .. } | Op::MakeUnnamed { .. });
-        let lease = match &outcome.attr {
-            // Nobody else knows of a new file yet.
-            Some(attr) if is_born && attr.kind == Kind::File => {
-                self.clients.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
-            }
-            Some(attr) if is_born && attr.kind == Kind::Dir => {
-                let lease = self.clients.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
-                if asked.acknowledged.is_some() && asked.again.is_none() {
-                    // Things are made in it already.
-                    self.clients.leases.born_with_names(attr.ino, asked.slot, attr.btime);
-                }
-                clamp(lease, attr)
-            }
-            Some(attr) => self.lease_in_passing(attr, asked.slot, m),
-            None => LeaseMode::None,
-        };
-        let footprint = asked.op.footprint();
-        let parent = footprint.dirs().next().map(|_| footprint.place);
-        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, asked.slot, m));
-        self.clients.leases.limit(m.mono);
-        (lease, parent_leased)
     }
 
     /// Answers an operation that was carried out before, with attributes as they are now.
@@ -453,16 +333,11 @@ impl Engine {
         let time = asked.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
         // Of another inode the client knows nothing by now: what it knew ended with the connection.
         let outcome = Outcome { attr, gone: done.gone(), other: None, time };
-        let (lease, parent_leased) =
-            if asked.leases { self.leases_after_repeat(asked, &outcome, m) } else { NO_LEASES };
-        Ok(Performed { position: done.position, outcome, lease, parent_leased })
-    }
-
-    fn leases_after_repeat(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
-        match &outcome.attr {
-            Some(attr) => (self.lease_in_passing(attr, asked.slot, m), false),
-            None => NO_LEASES,
-        }
+        let lease = match &outcome.attr {
+            Some(attr) if asked.leases => self.clients.lease_in_passing(attr, asked.slot, m),
+            _ => LeaseMode::None,
+        };
+        Ok(Performed { position: done.position, outcome, lease, parent_leased: false })
     }
 
     /// One step of freeing orphans that nobody has open.
@@ -520,11 +395,35 @@ impl Engine {
 
     /// These garbage blocks are deleted from the object store.
     pub fn swept(&mut self, blocks: Vec<chiton_types::BlockId>) {
-        self.commit_own(Event::Swept { blocks });
+        self.output.commit_own(&Event::Swept { blocks }, &mut self.shards);
     }
 }
 
 impl Shards {
+    /// Whether anything may be changed now.
+    pub(crate) fn may_change(&self, m: &Moment) -> Result<(), Stop> {
+        match m.health {
+            Health::Good => {}
+            Health::Full => return Err(Refusal::NoSpace.into()),
+            Health::Failed => return Err(Refusal::Io.into()),
+        }
+        if (m.budget_spent && !m.store_full) || self.frozen {
+            return Err(Stop::Wait(Wait::Room));
+        }
+        if self.ns.dirty_rows() > self.dirty_rows_max {
+            return Err(if m.store_full { Refusal::NoSpace.into() } else { Stop::Wait(Wait::Room) });
+        }
+        Ok(())
+    }
+
+    /// A file was made that has no name: it ends with its last open.
+    fn unnamed_made(&mut self, outcome: &Outcome, opens: &Opens) {
+        let Some(attr) = &outcome.attr else { return };
+        if self.orphans.insert(attr.ino) && !opens.is_open(attr.ino) {
+            self.reclaims.push_back(attr.ino);
+        }
+    }
+
     /// The number that an inode had before the server lost it; unless it is in use, by a defect of the client.
     pub(crate) fn offer_former(&self, ino: Ino) -> Result<Option<Ino>, Stop> {
         let former = self.inodes.is_former(ino, &self.marks_at_start)
@@ -561,6 +460,73 @@ impl Shards {
 }
 
 impl Clients {
+    /// Waits until no other client has pending operations in the directories of the names. A refusal, too, must rest on all
+    /// operations that were acknowledged before.
+    #[inline]
+    fn recall_names(&mut self, asked: &Asked<'_>, ns: &Namespace, m: &Moment) -> Result<(), Stop> {
+        let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
+        for dir in asked.op.footprint().dirs() {
+            if self.leases.names_taken(dir, asked.slot, m.mono) {
+                busy.push(dir);
+            }
+        }
+        let victim = asked.op.footprint().victim_dir();
+        if let Some(NameTouch { dir, name, .. }) = victim.filter(|_| self.leases.has_names()) {
+            // Whether it is empty is known to the client that holds its names.
+            match ns.lookup(&Cred::ROOT, dir, name) {
+                Ok(Some(ino)) if self.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
+                Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+                _ => {}
+            }
+        }
+        if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
+    }
+
+    /// Recalls the leases of others on what the planned events touch; waits if there are any.
+    fn recall_conflicting(&mut self, asked: &Asked<'_>, touched: &[Ino], m: &Moment) -> Result<(), Stop> {
+        let slot = asked.slot;
+        let is_mapped = matches!(asked.op, Op::Write { hold: Hold::Shared, .. });
+        let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
+        for &ino in touched {
+            let is_busy = !busy.contains(&ino) && self.leases.conflict(ino, slot, LeaseMode::None, m.mono);
+            // It gives its lease up when this is carried out, and the others may do so after it.
+            let goes_first =
+                is_mapped && self.leases.is_recalled(ino, slot) && !self.leases.is_written(ino, slot);
+            if is_busy && !goes_first {
+                busy.push(ino);
+            }
+        }
+        if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
+    }
+
+    fn leases_after(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
+        if asked.slot == Slot::SERVER || self.resends.are_left() {
+            return NO_LEASES;
+        }
+        let is_born = matches!(asked.op, Op::Make { .. } | Op::MakeUnnamed { .. });
+        let lease = match &outcome.attr {
+            // Nobody else knows of a new file yet.
+            Some(attr) if is_born && attr.kind == Kind::File => {
+                self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
+            }
+            Some(attr) if is_born && attr.kind == Kind::Dir => {
+                let lease = self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
+                if asked.acknowledged.is_some() && asked.again.is_none() {
+                    // Things are made in it already.
+                    self.leases.born_with_names(attr.ino, asked.slot, attr.btime);
+                }
+                clamp(lease, attr)
+            }
+            Some(attr) => self.lease_in_passing(attr, asked.slot, m),
+            None => LeaseMode::None,
+        };
+        let footprint = asked.op.footprint();
+        let parent = footprint.dirs().next().map(|_| footprint.place);
+        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, asked.slot, m));
+        self.leases.limit(m.mono);
+        (lease, parent_leased)
+    }
+
     /// Whether a writer that says so still holds the file. What it wrote rests on a state that others have changed by now, if it
     /// does not and they do.
     fn check_holds(&self, asked: &Asked<'_>) -> Result<(), Stop> {
@@ -572,6 +538,36 @@ impl Clients {
             true => Ok(()),
             false => Err(Refusal::NotPermitted.into()),
         }
+    }
+}
+
+impl Output {
+    /// Writes events as one frame and applies them.
+    pub(crate) fn commit(&mut self, events: &[Event], header: FrameHeader, shards: &mut Shards) {
+        self.write_skipped();
+        let event_count = u32::try_from(events.len()).expect("an operation has few events");
+        let mut frame = FrameBuilder::begin(&mut self.frames, &FrameHeader { event_count, ..header });
+        for event in events {
+            event.encode(frame.payload());
+        }
+        frame.seal();
+        self.frame_events += u64::from(event_count);
+        for event in events {
+            self.position = self.position.next();
+            shards.ns.apply(event, self.position);
+        }
+    }
+
+    /// An event of the server itself.
+    pub(crate) fn commit_own(&mut self, event: &Event, shards: &mut Shards) {
+        let header = FrameHeader { event_count: 0, shard: event.shard(), session: SessionId(0), seq: Seq(0) };
+        self.commit(std::slice::from_ref(event), header, shards);
+    }
+
+    /// Asks for the next chunk of a shard's inode numbers.
+    pub(crate) fn reserve(&mut self, shard: ShardId, counter_end: u64, shards: &mut Shards) {
+        self.commit_own(&Event::Reserve { shard, counter_end }, shards);
+        shards.inodes.reserved(shard, counter_end, self.position);
     }
 }
 

@@ -19,8 +19,9 @@ use chiton_policy::Data;
 use chiton_types::{Cred, Ino, Kind, Position, Refusal, access};
 use chiton_wire::{Answer, Grown, LeaseMode, Recall};
 
-use crate::engine::Engine;
 use crate::moment::Moment;
+use crate::opens::Opens;
+use crate::parts::{Clients, Shards};
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Wait};
@@ -106,46 +107,48 @@ fn recall(id: u64, notice: &Notice) -> Recall {
     Recall { id, ino: notice.ino, keep: LeaseMode::Exclusive, grown: Some(notice.grown) }
 }
 
-impl Engine {
+impl Shards {
     /// Whether the client that is about to write a file has to report each growth ([`chiton_wire::Call::Grown`]): others have
     /// it open, and its policy does not let them be behind.
-    pub(crate) fn is_watched(&mut self, ino: Ino, slot: Slot) -> Result<bool, Stop> {
-        Ok(self.clients.opens.others(ino, slot).next().is_some()
-            && self.shards.policy_of(ino)?.1.data == Data::Linearizable)
+    pub(crate) fn is_watched(&mut self, ino: Ino, slot: Slot, opens: &Opens) -> Result<bool, Stop> {
+        Ok(opens.others(ino, slot).next().is_some() && self.policy_of(ino)?.1.data == Data::Linearizable)
     }
 
-    /// A client answered a growth that it has not pushed.
-    pub(crate) fn grown(
-        &mut self,
-        task: &mut Task,
-        (ino, grown): (Ino, Grown),
+    /// Refuses the growth of a file that its client answered and has not pushed, if it may not write there.
+    pub(crate) fn check_growth(
+        &self,
+        ino: Ino,
+        grown: Grown,
         cred: &Cred,
         slot: Slot,
-        m: &Moment,
-    ) -> Result<Answer, Stop> {
-        let attr = self.shards.ns.attr(ino)?;
+        opens: &Opens,
+    ) -> Result<(), Stop> {
+        let attr = self.ns.attr(ino)?;
         if attr.kind != Kind::File || grown.size == 0 || grown.size > FILE_BYTES_MAX {
             return Err(Refusal::Invalid.into());
         }
-        if !self.clients.opens.has(ino, slot) {
-            self.shards.ns.access(cred, ino, access::WRITE)?;
+        if !opens.has(ino, slot) {
+            self.ns.access(cred, ino, access::WRITE)?;
         }
-        self.notify_growth(ino, grown, slot, (Position(0), Answer::Done), task, m)
+        Ok(())
     }
 
     /// The size that an operation would give a file, if that is more than it has, the caller has not opened it (and reports
     /// nothing about it), and others have.
-    pub(crate) fn grows(&mut self, op: &Op, slot: Slot) -> Result<Option<(Ino, Grown)>, Stop> {
+    pub(crate) fn growth_of(&self, op: &Op, slot: Slot, opens: &Opens) -> Result<Option<(Ino, Grown)>, Stop> {
         let Op::SetAttr { ino, change } = op else { return Ok(None) };
         let Some(size) = change.size else { return Ok(None) };
-        if self.clients.opens.has(*ino, slot) || self.clients.opens.others(*ino, slot).next().is_none() {
+        if opens.has(*ino, slot) || opens.others(*ino, slot).next().is_none() {
             return Ok(None);
         }
-        let is_longer = self.shards.ns.attr(*ino)?.size < size;
+        let is_longer = self.ns.attr(*ino)?.size < size;
         Ok(is_longer.then_some((*ino, Grown { size, last: 0 })))
     }
+}
 
+impl Clients {
     /// The answer, when all others that have the file open have acknowledged its growth.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn notify_growth(
         &mut self,
         ino: Ino,
@@ -153,16 +156,16 @@ impl Engine {
         slot: Slot,
         done: (Position, Answer),
         task: &mut Task,
+        commands: &mut Vec<Command>,
         m: &Moment,
     ) -> Result<Answer, Stop> {
-        let round = self.clients.growths.begin();
-        let others: Vec<Slot> = self.clients.opens.others(ino, slot).collect();
-        for other in others {
-            let Some(session) = self.clients.sessions.of_slot(other) else { continue };
+        let round = self.growths.begin();
+        for other in self.opens.others(ino, slot) {
+            let Some(session) = self.sessions.of_slot(other) else { continue };
             let notice = Notice { round, slot: other, ino, grown, since: m.mono };
-            self.queue.commands.push(Command::Recall(session, self.clients.growths.note(notice)));
+            commands.push(Command::Recall(session, self.growths.note(notice)));
         }
-        if self.clients.growths.is_over(round) {
+        if self.growths.is_over(round) {
             return Ok(done.1);
         }
         task.done = Some(Box::new(done));

@@ -49,7 +49,10 @@ impl Engine {
         }
         let identity = clip_identity(identity);
         if !volatile {
-            self.commit_own(Event::SessionOpened { session, identity: event_identity(&identity, secret) });
+            self.output.commit_own(
+                &Event::SessionOpened { session, identity: event_identity(&identity, secret) },
+                &mut self.shards,
+            );
         }
         let slot = self.clients.sessions.insert(session, secret, identity, volatile, m.mono);
         if volatile {
@@ -60,8 +63,10 @@ impl Engine {
 
     /// Whether a session decouples subtrees whose policy says so, before it changes something in them.
     pub fn note_decouples(&mut self, session: SessionId, decouples: bool) {
+        // A decoupled client's engine holds what was decoupled already.
+        let is_realm = self.is_realm();
         if let Some(session) = self.clients.sessions.get_mut(session) {
-            session.decouples = decouples;
+            session.decouples = decouples && !is_realm;
         }
     }
 
@@ -101,7 +106,7 @@ impl Engine {
     }
 
     fn join_leases(&mut self, slot: Slot) {
-        if self.recovery.is_some() || !self.queue.resends.is_empty() {
+        if self.recovery.is_some() || !self.clients.resends.tasks.is_empty() {
             self.clients.leases.rejoin(slot);
         } else {
             self.clients.leases.join(slot);
@@ -119,14 +124,14 @@ impl Engine {
     /// locks are to be released.
     pub(crate) fn close_session(&mut self, session: SessionId, m: &Moment) -> Option<Slot> {
         if !self.clients.sessions.get(session)?.volatile {
-            self.commit_own(Event::SessionClosed { session });
+            self.output.commit_own(&Event::SessionClosed { session }, &mut self.shards);
         }
         let ended = self.clients.sessions.remove(session, self.output.position)?;
         for ticket in self.queue.waiting.select(|task, _| task.session == session) {
             self.clients.locks.cancel(ticket);
             self.answer_waiting(ticket, Err(Failure::SessionGone), m);
         }
-        self.end_fleeting(session, m);
+        self.realms().end_fleeting(session, m);
         self.queue.commands.push(Command::DropSession(session, self.output.position));
         for task in self.recovery.as_mut().map(|recovery| recovery.gone(session)).unwrap_or_default() {
             let ticket = task.ticket.expect("what is collected has a ticket");
@@ -139,7 +144,7 @@ impl Engine {
     /// Lets others have what an ended session held.
     pub(crate) fn release(&mut self, slot: Slot, m: &Moment) {
         let freed = self.clients.leases.leave(slot);
-        self.wake_inos(freed);
+        self.queue.wake_inos(freed, &mut self.clients.leases);
         for round in self.clients.growths.leave(slot) {
             self.wake_where(|wait| *wait == Wait::Growth(round));
         }
@@ -239,15 +244,15 @@ impl Engine {
             return;
         }
         let Some(recovery) = self.recovery.take() else { return };
-        self.queue.resends = recovery.finish().into();
-        if self.queue.resends.is_empty() {
+        self.clients.resends.tasks = recovery.finish().into();
+        if self.clients.resends.tasks.is_empty() {
             self.recovery_ended();
         }
     }
 
     /// The last resend is carried out: everything else goes on.
     pub(crate) fn recovery_ended(&mut self) {
-        self.queue.held_up.clear();
+        self.clients.resends.held_up.clear();
         self.clients.leases.all_back();
         self.wake_where(|wait| *wait == Wait::Recovery);
         for ino in self.shards.orphans.iter().copied().collect::<Vec<_>>() {

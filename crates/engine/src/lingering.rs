@@ -19,7 +19,6 @@ use std::time::Duration;
 use chiton_model::Op;
 use chiton_types::Ino;
 
-use crate::engine::Engine;
 use crate::moment::{Health, Moment};
 use crate::parts::Shards;
 use crate::sessions::Slot;
@@ -51,11 +50,9 @@ impl Lingering {
     }
 }
 
-impl Engine {
-    /// Whether what an operation replaces lingers.
-    pub(crate) fn lets_linger(&self, op: &Op, slot: Slot, m: &Moment) -> bool {
-        matches!(op, Op::Rename { .. }) && slot != Slot::SERVER && m.health == Health::Good && !m.store_full
-    }
+/// Whether what an operation replaces lingers.
+pub(crate) fn lets_linger(op: &Op, slot: Slot, m: &Moment) -> bool {
+    matches!(op, Op::Rename { .. }) && slot != Slot::SERVER && m.health == Health::Good && !m.store_full
 }
 
 impl Shards {

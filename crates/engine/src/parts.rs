@@ -1,8 +1,10 @@
-//! The engine's state, parted by whom it belongs to. What needs one part only is a method of that part, and can touch
-//! nothing else.
+//! The engine's state, parted by whom it belongs to. A method that needs one part is a method of that part, and the other
+//! parts that it reads or changes are its arguments. Where many methods need the same few parts, a handler borrows these:
+//! [`QueryHandler`](crate::query::QueryHandler), [`RealmHandler`](crate::realms::RealmHandler). So a signature shows what
+//! may change.
 //!
 //! ```text
-//!   Clients      sessions and what they hold: opens, leases, locks
+//!   Clients      sessions, what they hold (opens, leases, locks), and what they send again after a restart
 //!   Shards       the namespace, and what the server knows of its inodes, policies and decouplings
 //!   Output       the frames that go to the journal, and the position that they have reached
 //!   Queue        requests on their way, and commands for the runtime
@@ -36,6 +38,26 @@ pub(crate) struct Clients {
     pub(crate) locks: Locks,
     /// Waiters whose locks were granted.
     pub(crate) lock_grants: Vec<Ticket>,
+    pub(crate) resends: Resends,
+}
+
+/// Operations that sessions send again after a restart.
+#[derive(Default)]
+pub(crate) struct Resends {
+    /// In their order. They go before all else.
+    pub(crate) tasks: VecDeque<Task>,
+    /// One of them is being carried out.
+    pub(crate) is_running: bool,
+    /// Sessions of which a pending operation waits for a lease: its later pending operations wait behind it.
+    pub(crate) held_up: BTreeMap<SessionId, Wait>,
+}
+
+impl Resends {
+    /// Until the last of them is carried out no lease is granted.
+    #[inline]
+    pub(crate) fn are_left(&self) -> bool {
+        self.is_running || !self.tasks.is_empty()
+    }
 }
 
 /// What belongs to shards.
@@ -52,6 +74,10 @@ pub(crate) struct Shards {
     pub(crate) policies: policies::Policies,
     pub(crate) volatile: volatile::Volatile,
     pub(crate) realms: realms::Realms,
+    /// Changed rows in memory above which changes wait for a checkpoint.
+    pub(crate) dirty_rows_max: usize,
+    /// Changes wait.
+    pub(crate) frozen: bool,
 }
 
 /// What goes to the journal.
@@ -59,6 +85,8 @@ pub(crate) struct Shards {
 pub(crate) struct Output {
     /// Position of the last event applied.
     pub(crate) position: Position,
+    /// Positions at the end that no frame stands for yet.
+    pub(crate) skipped: u64,
     pub(crate) frames: Vec<u8>,
     pub(crate) frame_events: u64,
     pub(crate) blocks_named: bool,
@@ -69,12 +97,6 @@ pub(crate) struct Output {
 pub(crate) struct Queue {
     pub(crate) waiting: WaitQueue,
     pub(crate) ready: VecDeque<Task>,
-    /// Operations sent again in the recovery window: they go before all else.
-    pub(crate) resends: VecDeque<Task>,
-    /// One of them is being carried out.
-    pub(crate) resending: bool,
-    /// Sessions of which a pending operation waits for a lease: its later pending operations wait behind it.
-    pub(crate) held_up: BTreeMap<SessionId, Wait>,
     /// A task has done its part for now.
     pub(crate) has_yielded: bool,
     pub(crate) commands: Vec<Command>,

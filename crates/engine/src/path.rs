@@ -2,31 +2,23 @@
 //!
 //! Invariants: search permission is asked for in every directory on the way; at most 40 symbolic links.
 
-use chiton_types::{Cred, Ino, Kind, Name, PATH_BYTES_MAX, Refusal};
+use chiton_types::{Ino, Kind, Name, PATH_BYTES_MAX, Refusal};
 
-use crate::engine::Engine;
-use crate::moment::Moment;
 use crate::parts::Shards;
-use crate::sessions::Slot;
+use crate::query::QueryHandler;
 use crate::step::Stop;
 
 const LINKS_MAX: usize = 40;
 
-impl Engine {
+impl QueryHandler<'_> {
     /// The inode at the end of `path`.
-    pub(crate) fn resolve(
-        &mut self,
-        from: Ino,
-        path: &[u8],
-        follow: bool,
-        cred: &Cred,
-        (slot, m): (Slot, &Moment),
-    ) -> Result<Ino, Stop> {
+    pub(crate) fn resolve(&mut self, from: Ino, path: &[u8], follow: bool) -> Result<Ino, Stop> {
+        let cred = self.cred;
         if path.is_empty() {
             return Err(Refusal::NotFound.into());
         }
         let mut todo = components(path)?;
-        let mut at = if path[0] == b'/' { self.settings.root } else { from };
+        let mut at = if path[0] == b'/' { self.root } else { from };
         let mut must_be_dir = path.ends_with(b"/");
         let mut links = 0;
         while let Some(part) = todo.pop() {
@@ -47,7 +39,7 @@ impl Engine {
                             false => self.shards.meets(at, false)?,
                         }
                     }
-                    self.clients.see_names(at, slot, m)?;
+                    self.clients.see_names(at, self.slot, self.m)?;
                     let next = self.shards.ns.lookup(cred, at, &name)?.ok_or(Refusal::NotFound)?;
                     let last = todo.is_empty();
                     let kind = self.shards.ns.attr(next)?.kind;
@@ -61,7 +53,7 @@ impl Engine {
                     }
                     let target = self.shards.ns.readlink(next)?;
                     if target.starts_with(b"/") {
-                        at = self.settings.root;
+                        at = self.root;
                     }
                     must_be_dir |= last && target.ends_with(b"/");
                     todo.extend(components(&target)?);

@@ -53,10 +53,18 @@ impl Engine {
         Epoch(self.settings.epoch.0 + self.shards.ns.policy_version())
     }
 
+    /// Policies and their history, as JSON.
+    pub fn policies_json(&mut self) -> Result<serde_json::Value, Fault> {
+        let epoch = self.epoch();
+        self.shards.policies_json(epoch)
+    }
+}
+
+impl Shards {
     /// The event of an operation that sets or removes a policy.
     pub(crate) fn plan_policy_op(&mut self, op: &Op, cred: &Cred, now: Time) -> Result<(Ino, Event), Stop> {
         let (ino, name, value) = if let Op::SetXattr { ino, name, value, how } = op {
-            let has = self.shards.ns.policy(*ino).is_some();
+            let has = self.ns.policy(*ino).is_some();
             match how {
                 XattrHow::Create if has => return Err(Refusal::Exists.into()),
                 XattrHow::Replace if !has => return Err(Refusal::NoXattr.into()),
@@ -71,19 +79,15 @@ impl Engine {
         if name != OWN {
             return Err(Refusal::NotPermitted.into());
         }
-        if self.is_realm() {
-            // What a decoupled client has is not the place where policies are kept.
-            return Err(Refusal::Busy.into());
-        }
-        let attr = self.shards.ns.attr(ino)?;
+        let attr = self.ns.attr(ino)?;
         if attr.kind != Kind::Dir {
             return Err(Refusal::NotDir.into());
         }
-        let administrator = self.shards.is_administrator(cred)?;
+        let administrator = self.is_administrator(cred)?;
         if !administrator && cred.uid != attr.uid {
             return Err(Refusal::NotPermitted.into());
         }
-        let around = self.shards.around(ino)?;
+        let around = self.around(ino)?;
         let text = value.map(|value| text_of(value)).transpose()?;
         let policy = match &text {
             None => around.clone(),
@@ -96,50 +100,56 @@ impl Engine {
             }
         };
         if !administrator {
-            let before = self.shards.policy_of(ino)?.1;
-            self.shards.check_owner_may(&policy, &around)?;
-            self.shards.check_owner_may(&policy, &before)?;
+            let before = self.policy_of(ino)?.1;
+            self.check_owner_may(&policy, &around)?;
+            self.check_owner_may(&policy, &before)?;
         }
-        self.shards.check_below(ino, &policy)?;
-        let event = self.shards.ns.plan_policy(ino, text, cred.uid, now)?;
+        self.check_below(ino, &policy)?;
+        let event = self.ns.plan_policy(ino, text, cred.uid, now)?;
         Ok((ino, event))
     }
 
-    /// Value of an attribute of this file.
-    pub(crate) fn policy_attribute(&mut self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Stop> {
+    /// Value of an attribute of this file. `decoupled`: of a decoupled client, the root of what it has.
+    pub(crate) fn policy_attribute(
+        &mut self,
+        ino: Ino,
+        name: &[u8],
+        decoupled: Option<Ino>,
+        epoch: Epoch,
+    ) -> Result<Vec<u8>, Stop> {
         match name {
             OWN => {
-                let own = self.shards.ns.policy(ino).and_then(|p| p.text.clone());
+                let own = self.ns.policy(ino).and_then(|p| p.text.clone());
                 Ok(own.ok_or(Refusal::NoXattr)?)
             }
             EFFECTIVE => {
-                let (root, policy) = match self.is_realm() {
-                    true => (self.settings.root, self.shards.policies.default.clone()),
-                    false => self.shards.policy_of(ino)?,
+                let (root, policy) = match decoupled {
+                    Some(root) => (root, self.policies.default.clone()),
+                    None => self.policy_of(ino)?,
                 };
-                let path = String::from_utf8_lossy(&self.shards.ns.dir_path(root)?).into_owned();
+                let path = String::from_utf8_lossy(&self.ns.dir_path(root)?).into_owned();
                 let explanation = Explanation::of(&policy);
                 let mut value = serde_json::to_value(&explanation).unwrap_or_default();
                 value["drawn"] = serde_json::json!(explanation.to_string());
                 value["root"] = serde_json::json!(path);
                 value["root_inode"] = serde_json::json!(root.0);
-                value["version"] = serde_json::json!(self.shards.ns.policy(root).map_or(0, |p| p.version));
-                value["decoupled"] = serde_json::json!(self.is_realm());
-                value["epoch"] = serde_json::json!(self.epoch().0);
+                value["version"] = serde_json::json!(self.ns.policy(root).map_or(0, |p| p.version));
+                value["decoupled"] = serde_json::json!(decoupled.is_some());
+                value["epoch"] = serde_json::json!(epoch.0);
                 Ok(value.to_string().into_bytes())
             }
-            CROSSING => self.shards.crossing_names(ino),
+            CROSSING => self.crossing_names(ino),
             _ => Err(Refusal::NoXattr.into()),
         }
     }
 
     /// Policies and their history, as JSON.
-    pub fn policies_json(&mut self) -> Result<serde_json::Value, Fault> {
-        let roots: Vec<PolicyChange> = self.shards.ns.policies().cloned().collect();
+    fn policies_json(&mut self, epoch: Epoch) -> Result<serde_json::Value, Fault> {
+        let roots: Vec<PolicyChange> = self.ns.policies().cloned().collect();
         let mut all = Vec::new();
         for own in roots {
-            let path = self.shards.ns.dir_path(own.ino)?;
-            let policy = self.shards.policy_at(own.ino)?;
+            let path = self.ns.dir_path(own.ino)?;
+            let policy = self.policy_at(own.ino)?;
             let mut line = change_json(&own, &path);
             line["composition"] = serde_json::json!(policy.composition.to_string());
             line["consistency"] = serde_json::json!(policy.consistency());
@@ -151,12 +161,10 @@ impl Engine {
         }
         all.sort_by(|a, b| a["path"].as_str().cmp(&b["path"].as_str()));
         let history: Vec<_> =
-            self.shards.ns.policy_history().map(|change| change_json(change, &change.path)).collect();
-        Ok(serde_json::json!({ "epoch": self.epoch().0, "policies": all, "history": history }))
+            self.ns.policy_history().map(|change| change_json(change, &change.path)).collect();
+        Ok(serde_json::json!({ "epoch": epoch.0, "policies": all, "history": history }))
     }
-}
 
-impl Shards {
     /// The policy that holds for an inode, and the directory that carries it.
     #[inline]
     pub(crate) fn policy_of(&mut self, ino: Ino) -> Result<(Ino, Arc<Policy>), Fault> {

@@ -12,17 +12,34 @@ use chiton_types::{Attr, Cred, Ino, Kind, Name, Refusal, access};
 use chiton_wire::{Answer, Content, DirEntry, LeaseMode, Query, StatFs, is_policy_attribute};
 use smallvec::{SmallVec, smallvec};
 
+use crate::dispatch::clamp;
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::parts::{Clients, Shards};
 use crate::sessions::Slot;
 use crate::step::Stop;
-use crate::wait_queue::Wait;
+use crate::wait_queue::{Ticket, Wait};
 
 /// Most entries in one answer.
 const ENTRIES_MAX: u32 = 16_384;
 
+/// What a question may touch.
+pub(crate) struct QueryHandler<'a> {
+    pub(crate) shards: &'a mut Shards,
+    pub(crate) clients: &'a mut Clients,
+    /// Where absolute paths begin.
+    pub(crate) root: Ino,
+    pub(crate) cred: &'a Cred,
+    pub(crate) slot: Slot,
+    pub(crate) m: &'a Moment,
+}
+
 impl Engine {
+    pub(crate) fn queries<'a>(&'a mut self, cred: &'a Cred, slot: Slot, m: &'a Moment) -> QueryHandler<'a> {
+        let root = self.settings.root;
+        QueryHandler { shards: &mut self.shards, clients: &mut self.clients, root, cred, slot, m }
+    }
+
     pub(crate) fn query(
         &mut self,
         query: &Query,
@@ -31,75 +48,78 @@ impl Engine {
         m: &Moment,
     ) -> Result<Answer, Stop> {
         match query {
-            Query::Lookup { parent, name } => self.lookup(*parent, name, cred, slot, m),
+            Query::GetXattr { ino, name } if is_policy_attribute(name) => {
+                let root = self.is_realm().then_some(self.settings.root);
+                let epoch = self.epoch();
+                Ok(Answer::Bytes(self.shards.policy_attribute(*ino, name, root, epoch)?))
+            }
+            Query::StatFs => {
+                let (bytes_total, bytes_free) = self.disk;
+                let inodes_used = self.shards.ns.inode_count();
+                Ok(Answer::StatFs(StatFs { bytes_total, bytes_free, inodes_used }))
+            }
+            _ => self.queries(cred, slot, m).answer(query),
+        }
+    }
+}
+
+impl QueryHandler<'_> {
+    fn answer(&mut self, query: &Query) -> Result<Answer, Stop> {
+        match query {
+            Query::Lookup { parent, name } => self.lookup(*parent, name),
             Query::GetAttr { ino } => {
                 let attr = self.shards.ns.attr(*ino)?;
-                self.attr_answer(attr, slot, m)
+                self.attr_answer(attr)
             }
-            Query::Open { ino, want } => self.open(*ino, *want, cred, slot, m),
+            Query::Open { ino, want } => self.open(*ino, *want),
             Query::Access { ino, want } => {
-                self.shards.ns.access(cred, *ino, *want)?;
+                self.shards.ns.access(self.cred, *ino, *want)?;
                 Ok(Answer::Done)
             }
             Query::ReadDir { dir, cookie, entries_max, plus } => {
-                self.readdir(*dir, *cookie, *entries_max, *plus, cred, slot, m)
+                self.readdir(*dir, *cookie, *entries_max, *plus)
             }
             Query::ReadLink { ino } => Ok(Answer::Bytes(self.shards.ns.readlink(*ino)?)),
-            Query::GetXattr { ino, name } if is_policy_attribute(name) => {
-                Ok(Answer::Bytes(self.policy_attribute(*ino, name)?))
-            }
-            Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.shards.ns.xattr(cred, *ino, name)?)),
-            Query::ListXattr { ino } => Ok(Answer::Bytes(self.shards.ns.xattr_names(cred, *ino)?)),
-            Query::Map { ino, offset, len } => self.map(*ino, *offset, *len, cred, slot, m),
+            Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.shards.ns.xattr(self.cred, *ino, name)?)),
+            Query::ListXattr { ino } => Ok(Answer::Bytes(self.shards.ns.xattr_names(self.cred, *ino)?)),
+            Query::Map { ino, offset, len } => self.map(*ino, *offset, *len),
             Query::Resolve { from, path, follow } => {
-                let ino = self.resolve(*from, path, *follow, cred, (slot, m))?;
+                let ino = self.resolve(*from, path, *follow)?;
                 if !self.shards.leads_on(ino)? {
                     self.shards.meets(ino, false)?;
                 }
                 let attr = self.shards.ns.attr(ino)?;
-                self.attr_answer(attr, slot, m)
+                self.attr_answer(attr)
             }
-            Query::StatFs => {
-                let (bytes_total, bytes_free) = self.disk;
-                Ok(Answer::StatFs(StatFs {
-                    bytes_total,
-                    bytes_free,
-                    inodes_used: self.shards.ns.inode_count(),
-                }))
-            }
+            Query::StatFs => unreachable!("the engine answers this"),
         }
     }
 
-    fn attr_answer(&mut self, attr: Attr, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+    fn attr_answer(&mut self, attr: Attr) -> Result<Answer, Stop> {
+        let (slot, m) = (self.slot, self.m);
         if self.clients.opens.has(attr.ino, slot) {
             // Its reader takes the size for the end of the file.
-            self.write_back(&attr, slot, m)?;
+            self.write_back(&attr)?;
         }
         self.clients.see_names(attr.ino, slot, m)?;
         if attr.kind != Kind::Dir && attr.nlink == 1 {
             // Its only name may be gone.
             self.clients.see_names(attr.parent, slot, m)?;
         }
-        let lease = self.lease_looked_at(&attr, slot, m);
+        let lease = self.clients.lease_looked_at(&attr, slot, m);
         self.clients.leases.limit(m.mono);
         Ok(Answer::Attr { attr, lease, parent_leased: false, parent_open: false })
     }
 
-    fn lookup(
-        &mut self,
-        parent: Ino,
-        name: &Name,
-        cred: &Cred,
-        slot: Slot,
-        m: &Moment,
-    ) -> Result<Answer, Stop> {
+    fn lookup(&mut self, parent: Ino, name: &Name) -> Result<Answer, Stop> {
+        let (cred, slot, m) = (self.cred, self.slot, self.m);
         self.clients.see_names(parent, slot, m)?;
         let found = match self.shards.ns.lookup(cred, parent, name)? {
             Some(ino) => Some(self.shards.ns.attr(ino)?),
             None => None,
         };
         let parent_open = self.shards.everybody_may_search(parent)?;
-        let parent_leased = self.parent_leased(parent, slot, m);
+        let parent_leased = self.clients.parent_leased(parent, slot, m);
         let answer = match found {
             Some(attr) => {
                 if self.shards.is_hidden(attr.ino)? {
@@ -107,9 +127,9 @@ impl Engine {
                 }
                 self.clients.see_names(attr.ino, slot, m)?;
                 if self.clients.opens.has(attr.ino, slot) {
-                    self.write_back(&attr, slot, m)?;
+                    self.write_back(&attr)?;
                 }
-                let lease = self.lease_looked_at(&attr, slot, m);
+                let lease = self.clients.lease_looked_at(&attr, slot, m);
                 Answer::Attr { attr, lease, parent_leased, parent_open }
             }
             None => Answer::Absent { parent_leased, parent_open },
@@ -118,66 +138,58 @@ impl Engine {
         Ok(answer)
     }
 
-    fn open(&mut self, ino: Ino, want: u8, cred: &Cred, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+    fn open(&mut self, ino: Ino, want: u8) -> Result<Answer, Stop> {
         let attr = self.shards.ns.attr(ino)?;
         if attr.kind == Kind::Dir && want & access::WRITE != 0 {
             return Err(Refusal::IsDir.into());
         }
         if want != 0 {
-            self.shards.ns.access(cred, ino, want)?;
+            self.shards.ns.access(self.cred, ino, want)?;
         }
-        self.write_back(&attr, slot, m)?;
-        let answer = self.attr_answer(attr, slot, m)?;
-        self.clients.opens.add(ino, slot);
+        self.write_back(&attr)?;
+        let answer = self.attr_answer(attr)?;
+        self.clients.opens.add(ino, self.slot);
         Ok(answer)
     }
 
     /// Waits until nobody else holds an exclusive lease on a file, where the policy has readers see what a writer has
     /// not pushed yet.
-    fn write_back(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> Result<(), Stop> {
-        match self.must_write_back(attr, slot, m)? {
+    fn write_back(&mut self, attr: &Attr) -> Result<(), Stop> {
+        match self.must_write_back(attr)? {
             true => Err(Stop::Wait(Wait::Leases(smallvec![attr.ino]))),
             false => Ok(()),
         }
     }
 
-    fn must_write_back(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> Result<bool, Stop> {
+    fn must_write_back(&mut self, attr: &Attr) -> Result<bool, Stop> {
+        let slot = self.slot;
         Ok(attr.kind == Kind::File
             && !self.clients.leases.is_alone(slot)
-            && !self.is_read_behind_writer(attr.ino, slot)?
-            && self.clients.leases.conflict(attr.ino, slot, LeaseMode::Shared, m.mono))
+            && !self.is_read_behind_writer(attr.ino)?
+            && self.clients.leases.conflict(attr.ino, slot, LeaseMode::Shared, self.m.mono))
     }
 
     /// Whether somebody else has this file open for writing, and readers are content with what that one has pushed.
-    fn is_read_behind_writer(&mut self, ino: Ino, slot: Slot) -> Result<bool, Stop> {
+    fn is_read_behind_writer(&mut self, ino: Ino) -> Result<bool, Stop> {
         let is_being_written = self
             .clients
             .leases
-            .other_writer(ino, slot)
+            .other_writer(ino, self.slot)
             .is_some_and(|writer| self.clients.opens.has(ino, writer));
         Ok(is_being_written && self.shards.policy_of(ino)?.1.data != Data::Linearizable)
     }
 
     /// Reading what is not open asks for permission; at the open it was checked already.
-    fn may_read(&self, ino: Ino, cred: &Cred, slot: Slot) -> Result<(), Stop> {
-        if !self.clients.opens.has(ino, slot) {
-            self.shards.ns.access(cred, ino, access::READ)?;
+    fn may_read(&self, ino: Ino) -> Result<(), Stop> {
+        if !self.clients.opens.has(ino, self.slot) {
+            self.shards.ns.access(self.cred, ino, access::READ)?;
         }
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn readdir(
-        &mut self,
-        dir: Ino,
-        cookie: u64,
-        entries_max: u32,
-        plus: bool,
-        cred: &Cred,
-        slot: Slot,
-        m: &Moment,
-    ) -> Result<Answer, Stop> {
-        self.may_read(dir, cred, slot)?;
+    fn readdir(&mut self, dir: Ino, cookie: u64, entries_max: u32, plus: bool) -> Result<Answer, Stop> {
+        let (slot, m) = (self.slot, self.m);
+        self.may_read(dir)?;
         self.clients.see_names(dir, slot, m)?;
         let Listing { entries: listed, end } =
             self.shards.ns.readdir(dir, cookie, entries_max.clamp(1, ENTRIES_MAX) as usize)?;
@@ -199,7 +211,7 @@ impl Engine {
             let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
             for attr in &attrs {
                 let waits = self.clients.leases.names_conflict(attr.ino, slot, m.mono)
-                    || (self.clients.opens.has(attr.ino, slot) && self.must_write_back(attr, slot, m)?);
+                    || (self.clients.opens.has(attr.ino, slot) && self.must_write_back(attr)?);
                 if waits && !busy.contains(&attr.ino) {
                     busy.push(attr.ino);
                 }
@@ -208,14 +220,14 @@ impl Engine {
                 return Err(Stop::Wait(Wait::Leases(busy)));
             }
         }
-        let parent_leased = self.parent_leased(dir, slot, m);
+        let parent_leased = self.clients.parent_leased(dir, slot, m);
         let mut attrs = attrs.into_iter();
         let mut entries = Vec::with_capacity(listed.len());
         for (name, ino, kind, cookie) in listed {
             // If that is not known, the answer has no more than the name.
             let is_hidden = self.shards.is_hidden(ino).unwrap_or(true);
             let attr = attrs.next().filter(|_| !is_hidden).map(|attr| {
-                let lease = self.lease_in_passing(&attr, slot, m);
+                let lease = self.clients.lease_in_passing(&attr, slot, m);
                 (attr, lease)
             });
             entries.push(DirEntry { name, ino, kind, cookie, attr });
@@ -224,25 +236,52 @@ impl Engine {
         Ok(Answer::Entries { entries, end, parent_leased, parent_open })
     }
 
-    fn map(
-        &mut self,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-        cred: &Cred,
-        slot: Slot,
-        m: &Moment,
-    ) -> Result<Answer, Stop> {
+    fn map(&mut self, ino: Ino, offset: u64, len: u64) -> Result<Answer, Stop> {
         let attr = self.shards.ns.attr(ino)?;
-        self.may_read(ino, cred, slot)?;
-        self.write_back(&attr, slot, m)?;
+        self.may_read(ino)?;
+        self.write_back(&attr)?;
         let content = match self.shards.ns.map(ino, offset, len)? {
             Mapped::Inline(bytes) => Content::Inline(bytes),
             Mapped::Extents(start, end, extents) => Content::Extents { start, end, extents },
         };
-        let lease = self.lease_read(&attr, slot, m);
-        self.clients.leases.limit(m.mono);
+        let lease = self.clients.lease_read(&attr, self.slot, self.m);
+        self.clients.leases.limit(self.m.mono);
         Ok(Answer::Map { attr, lease, content })
+    }
+
+    /// A lease that a session asks for. `ticket`: of a request that has waited before.
+    pub(crate) fn lease(
+        &mut self,
+        ino: Ino,
+        mode: LeaseMode,
+        ticket: Option<Ticket>,
+    ) -> Result<Answer, Stop> {
+        let (slot, m) = (self.slot, self.m);
+        let attr = self.shards.ns.attr(ino)?;
+        if mode == LeaseMode::Exclusive && attr.kind != Kind::File {
+            return Err(Refusal::Invalid.into());
+        }
+        self.may_read(ino)?;
+        // A lease that is being given up is not given again before that is done: the acknowledgement that is under way
+        // would take it back from a client that believes to have it.
+        if self.clients.leases.is_recalled(ino, slot) {
+            return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
+        }
+        if !self.clients.leases.is_alone(slot) && self.clients.leases.mode(ino, slot) < mode {
+            // Who comes later waits behind those who wait, but for the one they all wait for.
+            let behind = ticket.is_none()
+                && self.clients.leases.is_wanted(ino)
+                && !self.clients.leases.is_recalled(ino, slot);
+            let keep = if mode == LeaseMode::Exclusive { LeaseMode::None } else { LeaseMode::Shared };
+            if behind || self.clients.leases.conflict(ino, slot, keep, m.mono) {
+                return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
+            }
+        }
+        let is_watched =
+            mode == LeaseMode::Exclusive && self.shards.is_watched(ino, slot, &self.clients.opens)?;
+        let mode = self.clients.leases.grant(ino, slot, mode, true, m.mono);
+        self.clients.leases.limit(m.mono);
+        Ok(Answer::Lease { mode: clamp(mode, &attr), attr, is_watched })
     }
 }
 

@@ -35,10 +35,11 @@ use smallvec::smallvec;
 use merge::Answered;
 pub(crate) use merge::Merging;
 
+use crate::dispatch::answer_done;
 use crate::engine::Engine;
 use crate::leases::EVERYTHING;
 use crate::moment::Moment;
-use crate::parts::Shards;
+use crate::parts::{Clients, Output, Shards};
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Wait};
@@ -74,6 +75,14 @@ const NOW: Position = Position(0);
 pub(crate) struct Caller<'a> {
     session: SessionId,
     cred: &'a Cred,
+}
+
+/// What a call about decouplings may touch.
+pub(crate) struct RealmHandler<'a> {
+    shards: &'a mut Shards,
+    clients: &'a mut Clients,
+    output: &'a mut Output,
+    commands: &'a mut Vec<Command>,
 }
 
 /// What a client asks for that takes a subtree for itself.
@@ -123,7 +132,50 @@ impl Engine {
             || self.shards.ns.decouplings().any(|d| d.map.writer() == writer && d.owner == session)
     }
 
-    pub(crate) fn realm(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+    /// What a call about decouplings may touch.
+    pub(crate) fn realms(&mut self) -> RealmHandler<'_> {
+        RealmHandler {
+            shards: &mut self.shards,
+            clients: &mut self.clients,
+            output: &mut self.output,
+            commands: &mut self.queue.commands,
+        }
+    }
+
+    /// Decouplings, as JSON.
+    pub fn realms_json(&self) -> serde_json::Value {
+        let all = self.shards.ns.decouplings().map(|d| {
+            let (reserved, used) = d.map.numbers();
+            let path = self.shards.ns.dir_path(d.root()).ok();
+            serde_json::json!({
+                "realm": d.id.0,
+                "inode": d.root().0,
+                "path": path.map(|path| String::from_utf8_lossy(&path).into_owned()),
+                "branch": d.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
+                "owner": d.identity,
+                "attached": self.clients.sessions.get(d.owner).is_some(),
+                "generation": d.generation,
+                "journal_at": d.journal_at,
+                "policy": String::from_utf8_lossy(&d.policy),
+                "interfere": match d.interference {
+                    Interference::Allow => "allow",
+                    Interference::Block => "block",
+                    Interference::BlockWrites => "block_writes",
+                },
+                "since_ns": d.since.0,
+                "base": d.base().0,
+                "merged": d.state.merged.0,
+                "window": d.state.window.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
+                "inodes_reserved": reserved,
+                "inodes_used": used,
+            })
+        });
+        all.collect()
+    }
+}
+
+impl RealmHandler<'_> {
+    pub(crate) fn answer(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
         let Call::Realm(call) = &task.request.call else { unreachable!("called for realms only") };
         let caller = Caller { session: task.session, cred: &task.request.cred };
         let (answer, position) = match &**call {
@@ -161,7 +213,7 @@ impl Engine {
             return Ok(answer);
         }
         task.done = Some(Box::new((position, answer)));
-        self.answer_done(task, m)
+        answer_done(task, m)
     }
 
     fn decouple(&mut self, caller: &Caller<'_>, wanted: &Wanted<'_>, m: &Moment) -> Found {
@@ -171,9 +223,9 @@ impl Engine {
             if owner != caller.session {
                 return self.attach(caller, id, wanted.nonce, wanted.journal_at, m);
             }
-            return Ok((self.shards.granted(id)?, self.journalled()));
+            return Ok((self.shards.granted(id)?, self.output.journalled()));
         }
-        self.may_change(m)?;
+        self.shards.may_change(m)?;
         let attr = self.shards.ns.attr(root)?;
         if attr.kind != Kind::Dir {
             return Err(Refusal::NotDir.into());
@@ -228,7 +280,7 @@ impl Engine {
         };
         self.commit_with_marks(Event::Decoupled(Box::new(decoupling)), &marks);
         self.clients.leases.decoupled(true);
-        Ok((self.shards.granted(id)?, self.journalled()))
+        Ok((self.shards.granted(id)?, self.output.journalled()))
     }
 
     /// Waits until nobody holds a lease stronger than `keep` on anything from `root` down. Meanwhile no new ones are given.
@@ -284,20 +336,23 @@ impl Engine {
         // Asked before anything changes.
         self.shards.granted(id)?;
         if !again {
-            self.may_change(m)?;
+            self.shards.may_change(m)?;
             let identity =
                 self.clients.sessions.get(caller.session).map_or(String::new(), |s| s.identity.clone());
-            self.commit_own(Event::Attached(Box::new(Attached {
-                id,
-                nonce,
-                generation: generation.saturating_add(1),
-                owner: caller.session,
-                identity,
-                journal_at: journal_at.to_owned(),
-                branch: None,
-            })));
+            self.output.commit_own(
+                &Event::Attached(Box::new(Attached {
+                    id,
+                    nonce,
+                    generation: generation.saturating_add(1),
+                    owner: caller.session,
+                    identity,
+                    journal_at: journal_at.to_owned(),
+                    branch: None,
+                })),
+                self.shards,
+            );
         }
-        Ok((self.shards.granted(id)?, self.journalled()))
+        Ok((self.shards.granted(id)?, self.output.journalled()))
     }
 
     fn grant(&mut self, caller: &Caller<'_>, claim: Claim, shard: ShardId, count: u64, m: &Moment) -> Found {
@@ -305,12 +360,12 @@ impl Engine {
         if count == 0 || count > GRANT_MAX || usize::from(shard.0) >= self.shards.inodes.shard_count() {
             return Err(Refusal::Invalid.into());
         }
-        self.may_change(m)?;
+        self.shards.may_change(m)?;
         let (first, end, mark) = self.shards.inodes.take_range(shard, count).ok_or(Refusal::NoSpace)?;
         let marks: Vec<_> = mark.map(|mark| (shard, mark)).into_iter().collect();
         let ranges = vec![(first, end)];
         self.commit_with_marks(Event::Granted { id, ranges: ranges.clone() }, &marks);
-        Ok((RealmAnswer::Ranges(ranges), self.journalled()))
+        Ok((RealmAnswer::Ranges(ranges), self.output.journalled()))
     }
 
     /// Something else is done with conflicts from now on.
@@ -324,11 +379,11 @@ impl Engine {
         let decoupling = self.shards.claimed(caller, claim)?;
         let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
         if map.on_conflict() != on_conflict {
-            self.may_change(m)?;
+            self.shards.may_change(m)?;
             map.set_on_conflict(on_conflict);
-            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
+            self.output.commit_own(&Event::Merged(Box::new(MergedUpTo { id, state, map })), self.shards);
         }
-        let position = self.journalled();
+        let position = self.output.journalled();
         Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
     }
 
@@ -345,7 +400,10 @@ impl Engine {
         } else if holder == Some(claim) {
             self.shards.realms.mergers.remove(&root);
         }
-        Ok((RealmAnswer::Merged(Merged { state, position: self.journalled(), ..Merged::default() }), NOW))
+        Ok((
+            RealmAnswer::Merged(Merged { state, position: self.output.journalled(), ..Merged::default() }),
+            NOW,
+        ))
     }
 
     /// The decoupling whose turn it is to merge in a directory: as long as its client, and that client's session, are there.
@@ -368,22 +426,22 @@ impl Engine {
         let decoupling = self.shards.claimed(caller, claim)?;
         let (id, state, mut map) = (decoupling.id, decoupling.state, decoupling.map.clone());
         if !files.is_empty() {
-            self.may_change(m)?;
+            self.shards.may_change(m)?;
             files.iter().for_each(|&(ino, position, how)| map.settle(ino, position, how));
-            self.commit_own(Event::Merged(Box::new(MergedUpTo { id, state, map })));
+            self.output.commit_own(&Event::Merged(Box::new(MergedUpTo { id, state, map })), self.shards);
         }
-        let position = self.journalled();
+        let position = self.output.journalled();
         Ok((RealmAnswer::Merged(Merged { state, position, ..Merged::default() }), position))
     }
 
     /// Writes an event and the reservations that it needs as one frame, and applies them.
     fn commit_with_marks(&mut self, event: Event, marks: &[(ShardId, u64)]) {
-        self.events.clear();
         let shard = event.shard();
         let reserve = |&(shard, counter_end): &(ShardId, u64)| Event::Reserve { shard, counter_end };
-        self.events.extend(marks.iter().map(reserve));
-        self.events.push(event);
-        self.journal_and_apply(FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) });
+        let mut events: Vec<Event> = marks.iter().map(reserve).collect();
+        events.push(event);
+        let header = FrameHeader { event_count: 0, shard, session: SessionId(0), seq: Seq(0) };
+        self.output.commit(&events, header, self.shards);
         for &(shard, counter_end) in marks {
             self.shards.inodes.reserved(shard, counter_end, self.output.position);
         }
@@ -393,7 +451,7 @@ impl Engine {
         let over = self.shards.ns.decoupling(claim.realm).is_none()
             && claim.realm <= self.shards.ns.decoupling_last();
         if over && claim.realm != RealmId::GLOBAL {
-            return Ok((RealmAnswer::Ended, self.journalled()));
+            return Ok((RealmAnswer::Ended, self.output.journalled()));
         }
         if force {
             let uid = self.shards.ns.decoupling(claim.realm).ok_or(Refusal::Invalid)?.uid;
@@ -401,21 +459,21 @@ impl Engine {
         } else {
             self.shards.claimed(caller, claim)?;
         }
-        self.may_change(m)?;
+        self.shards.may_change(m)?;
         if let Some(root) = self.recall_blocked(claim.realm, m) {
             return Err(Stop::Wait(Wait::Leases(smallvec![root])));
         }
         self.drop_decoupling(claim.realm);
-        Ok((RealmAnswer::Ended, self.journalled()))
+        Ok((RealmAnswer::Ended, self.output.journalled()))
     }
 
     /// A decoupling ends: what is not merged is dropped.
     pub(crate) fn drop_decoupling(&mut self, id: RealmId) {
         let Some(writer) = self.shards.ns.decoupling(id).map(|d| d.map.writer()) else { return };
-        self.commit_own(Event::DecouplingEnded { id });
+        self.output.commit_own(&Event::DecouplingEnded { id }, self.shards);
         self.shards.realms.answered.remove(&id);
         // Its blocks that nothing names are swept as those of a dead session.
-        self.queue.commands.push(Command::DropSession(SessionId(writer), self.output.position));
+        self.commands.push(Command::DropSession(SessionId(writer), self.output.position));
         self.clients.leases.decoupled(self.shards.ns.has_decouplings());
         // What it could have brought back is nobody's any more.
         let free = self.shards.orphans.iter().filter(|ino| !self.clients.opens.is_open(**ino));
@@ -438,37 +496,6 @@ impl Engine {
         let known = self.clients.session_ids();
         let over = self.shards.those(|d| d.is_fleeting && !known.contains(&d.owner));
         over.into_iter().for_each(|id| self.drop_decoupling(id));
-    }
-
-    /// Decouplings, as JSON.
-    pub fn realms_json(&self) -> serde_json::Value {
-        let all = self.shards.ns.decouplings().map(|d| {
-            let (reserved, used) = d.map.numbers();
-            let path = self.shards.ns.dir_path(d.root()).ok();
-            serde_json::json!({
-                "realm": d.id.0,
-                "inode": d.root().0,
-                "path": path.map(|path| String::from_utf8_lossy(&path).into_owned()),
-                "branch": d.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
-                "owner": d.identity,
-                "attached": self.clients.sessions.get(d.owner).is_some(),
-                "generation": d.generation,
-                "journal_at": d.journal_at,
-                "policy": String::from_utf8_lossy(&d.policy),
-                "interfere": match d.interference {
-                    Interference::Allow => "allow",
-                    Interference::Block => "block",
-                    Interference::BlockWrites => "block_writes",
-                },
-                "since_ns": d.since.0,
-                "base": d.base().0,
-                "merged": d.state.merged.0,
-                "window": d.state.window.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
-                "inodes_reserved": reserved,
-                "inodes_used": used,
-            })
-        });
-        all.collect()
     }
 
     fn of(&mut self, caller: &Caller<'_>, ino: Ino) -> Found {

@@ -61,6 +61,7 @@ impl Engine {
                 growths: Default::default(),
                 locks: Locks::default(),
                 lock_grants: Vec::new(),
+                resends: Default::default(),
             },
             shards: Shards {
                 ns,
@@ -74,13 +75,14 @@ impl Engine {
                 policies: Default::default(),
                 volatile: crate::volatile::Volatile::at(rows.position),
                 realms: Default::default(),
+                dirty_rows_max: settings.dirty_rows_max,
+                frozen: false,
             },
             output: Output { position: rows.position, ..Output::default() },
             queue: Queue::default(),
             decoupled: None,
             settings,
             recovery: None,
-            frozen: false,
             counters: Counters::default(),
             disk: (0, 0),
             events: Vec::new(),
@@ -184,9 +186,9 @@ impl Engine {
         for shard in 0..self.shards.inodes.shard_count() as u16 {
             let counter_end =
                 self.shards.inodes.wanted(ShardId(shard)).expect("nothing is reserved at the start");
-            self.reserve(ShardId(shard), counter_end);
+            self.output.reserve(ShardId(shard), counter_end, &mut self.shards);
         }
-        self.end_forsaken();
+        self.realms().end_forsaken();
         let known = self.clients.session_ids().into_iter();
         self.shards.orphans = self.shards.ns.orphans().into_iter().collect();
         self.clients.leases.decoupled(self.shards.ns.has_decouplings());

@@ -11,7 +11,7 @@
 //! Invariants:
 //! - No journalled event rests on a change that is neither journalled nor in a checkpoint. A name never leaves its
 //!   realm; sharing content from such a realm into another is refused (the client copies); what a policy changes,
-//!   and the removal of a subtree's root, waits for a checkpoint ([`Engine::settle`]), and so do changes meanwhile.
+//!   and the removal of a subtree's root, waits for a checkpoint ([`Shards::settle`]), and so do changes meanwhile.
 //! - Inode numbers are reserved durably at every level.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Ino, Position, Refusal, Seq, SessionId, ShardId};
 
 use crate::engine::Engine;
-use crate::parts::Shards;
+use crate::parts::{Output, Shards};
 use crate::step::Stop;
 use crate::wait_queue::Wait;
 
@@ -33,8 +33,6 @@ const SKIPPED_PER_FRAME: u64 = 1 << 30;
 /// What only memory holds.
 #[derive(Debug, Default)]
 pub(crate) struct Volatile {
-    /// Positions at the end that no frame stands for yet.
-    skipped: u64,
     /// Of the last change that was not journalled.
     last: Position,
     /// Everything up to here is in a checkpoint.
@@ -53,72 +51,16 @@ impl Volatile {
 }
 
 impl Engine {
-    /// Whether the planned events of an operation are not to be journalled.
-    #[inline]
-    pub(crate) fn is_volatile_change(&mut self, op: &Op) -> Result<bool, Stop> {
-        if self.shards.ns.policy_version() == 0 { Ok(false) } else { self.find_volatile(op) }
-    }
-
-    fn find_volatile(&mut self, op: &Op) -> Result<bool, Stop> {
-        let is_policy = matches!(self.events.first(), Some(Event::Policy(_)));
-        if is_policy {
-            return Ok(false);
-        }
-        let place = op.footprint().place;
-        let is_volatile = self.shards.is_volatile_inode(place)?;
-        if let Op::Clone { from, .. } = op
-            && !is_volatile
-            && self.shards.is_volatile_inode(*from)?
-        {
-            return Err(Refusal::CrossRealm.into());
-        }
-        if is_volatile && self.shards.volatile.settling {
-            return Err(Stop::Wait(Wait::Checkpoint));
-        }
-        if !is_volatile && self.ends_a_realm() {
-            self.shards.settle()?;
-        }
-        Ok(is_volatile)
-    }
-
-    /// True if the planned events remove the root of a realm.
-    fn ends_a_realm(&self) -> bool {
-        let losers = self.events.iter().filter_map(|event| event.footprint().loser());
-        losers.into_iter().any(|ino| self.shards.ns.policy(ino).is_some())
-    }
-
-    /// Applies `self.events` without a frame.
-    pub(crate) fn apply_volatile(&mut self) {
-        let events = std::mem::take(&mut self.events);
-        for event in &events {
-            self.output.position = self.output.position.next();
-            self.shards.ns.apply(event, self.output.position);
-        }
-        self.shards.volatile.skipped += events.len() as u64;
-        self.shards.volatile.last = self.output.position;
-        self.events = events;
-    }
-
     /// Position of the last event that has a frame.
     #[inline]
     pub fn journalled(&self) -> Position {
-        Position(self.output.position.0 - self.shards.volatile.skipped)
+        self.output.journalled()
     }
 
-    /// Writes an event that takes the positions of those that have no frame. Before any other frame, and before a checkpoint,
-    /// whose position must be in the journal.
+    /// Before a checkpoint, whose position must be in the journal: see [`Output::write_skipped`].
     #[inline]
     pub fn write_skipped(&mut self) {
-        while self.shards.volatile.skipped > 0 {
-            let count = self.shards.volatile.skipped.min(SKIPPED_PER_FRAME);
-            let event_count = u32::try_from(count).expect("a frame of bounded size");
-            let header = FrameHeader { event_count, shard: ShardId(0), session: SessionId(0), seq: Seq(0) };
-            let mut frame = FrameBuilder::begin(&mut self.output.frames, &header);
-            Event::Skipped { count: event_count }.encode(frame.payload());
-            frame.seal();
-            self.output.frame_events += count;
-            self.shards.volatile.skipped -= count;
-        }
+        self.output.write_skipped();
     }
 
     /// True if a request waits for a checkpoint.
@@ -140,7 +82,70 @@ impl Engine {
     }
 }
 
+impl Output {
+    /// Position of the last event that has a frame.
+    #[inline]
+    pub(crate) fn journalled(&self) -> Position {
+        Position(self.position.0 - self.skipped)
+    }
+
+    /// Writes an event that takes the positions of those that have no frame, before any other frame.
+    #[inline]
+    pub(crate) fn write_skipped(&mut self) {
+        while self.skipped > 0 {
+            let count = self.skipped.min(SKIPPED_PER_FRAME);
+            let event_count = u32::try_from(count).expect("a frame of bounded size");
+            let header = FrameHeader { event_count, shard: ShardId(0), session: SessionId(0), seq: Seq(0) };
+            let mut frame = FrameBuilder::begin(&mut self.frames, &header);
+            Event::Skipped { count: event_count }.encode(frame.payload());
+            frame.seal();
+            self.frame_events += count;
+            self.skipped -= count;
+        }
+    }
+
+    /// Applies events without a frame.
+    pub(crate) fn apply_volatile(&mut self, events: &[Event], shards: &mut Shards) {
+        for event in events {
+            self.position = self.position.next();
+            shards.ns.apply(event, self.position);
+        }
+        self.skipped += events.len() as u64;
+        shards.volatile.last = self.position;
+    }
+}
+
 impl Shards {
+    /// Whether the planned events of an operation are not to be journalled.
+    #[inline]
+    pub(crate) fn is_volatile_change(&mut self, op: &Op, events: &[Event]) -> Result<bool, Stop> {
+        if self.ns.policy_version() == 0 { Ok(false) } else { self.find_volatile(op, events) }
+    }
+
+    fn find_volatile(&mut self, op: &Op, events: &[Event]) -> Result<bool, Stop> {
+        let is_policy = matches!(events.first(), Some(Event::Policy(_)));
+        if is_policy {
+            return Ok(false);
+        }
+        let place = op.footprint().place;
+        let is_volatile = self.is_volatile_inode(place)?;
+        if let Op::Clone { from, .. } = op
+            && !is_volatile
+            && self.is_volatile_inode(*from)?
+        {
+            return Err(Refusal::CrossRealm.into());
+        }
+        if is_volatile && self.volatile.settling {
+            return Err(Stop::Wait(Wait::Checkpoint));
+        }
+        // The events remove the root of a realm.
+        let mut losers = events.iter().filter_map(|event| event.footprint().loser());
+        if !is_volatile && losers.any(|ino| self.ns.policy(ino).is_some()) {
+            self.settle()?;
+        }
+        Ok(is_volatile)
+    }
+
     pub(crate) fn is_volatile_inode(&mut self, ino: Ino) -> Result<bool, Stop> {
         if self.volatile.orphans.contains(&ino) {
             return Ok(true);

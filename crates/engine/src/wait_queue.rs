@@ -13,6 +13,8 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use crate::growth::Round;
+use crate::leases::Leases;
+use crate::parts::Queue;
 use crate::realms::Merging;
 
 /// Names a waiting request until it is answered.
@@ -129,5 +131,42 @@ impl WaitQueue {
     /// How many.
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
+    }
+}
+
+impl Queue {
+    /// Puts a request into the wait queue. While it waits for inodes, no lease on them is granted unasked.
+    pub(crate) fn enqueue(&mut self, task: Task, wait: Wait, leases: &mut Leases) -> Ticket {
+        if let Wait::Leases(inos) = &wait {
+            inos.iter().for_each(|ino| leases.wait(*ino));
+        }
+        self.waiting.push(task, wait)
+    }
+
+    /// Takes a request out of the wait queue.
+    pub(crate) fn dequeue(&mut self, ticket: Ticket, leases: &mut Leases) -> Option<Task> {
+        let (task, wait) = self.waiting.remove(ticket)?;
+        if let Wait::Leases(inos) = &wait {
+            inos.iter().for_each(|ino| leases.wait_ended(*ino));
+        }
+        Some(task)
+    }
+
+    /// Lets requests that wait for these inodes try again.
+    pub(crate) fn wake_inos(&mut self, inos: impl IntoIterator<Item = Ino>, leases: &mut Leases) {
+        for ino in inos {
+            for ticket in self.waiting.on_ino(ino) {
+                let task = self.dequeue(ticket, leases).expect("it was listed as waiting");
+                self.ready.push_back(task);
+            }
+        }
+    }
+
+    /// Lets requests try again that wait for such a thing.
+    pub(crate) fn wake_where(&mut self, which: impl Fn(&Wait) -> bool, leases: &mut Leases) {
+        for ticket in self.waiting.select(|_, wait| which(wait)) {
+            let task = self.dequeue(ticket, leases).expect("it was listed as waiting");
+            self.ready.push_back(task);
+        }
     }
 }

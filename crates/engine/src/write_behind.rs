@@ -156,7 +156,7 @@ impl Engine {
             .take_usable(dir.shard(), count, m.durable)
             .expect("there was one a moment ago");
         if let Some(counter_end) = self.shards.inodes.wanted(dir.shard()) {
-            self.reserve(dir.shard(), counter_end);
+            self.output.reserve(dir.shard(), counter_end, &mut self.shards);
         }
         if let Some(session) = self.clients.sessions.get_mut(session) {
             if first < end {
@@ -192,7 +192,7 @@ impl Engine {
         {
             return Ok(false);
         }
-        Ok(!self.must_decouple(dir, session, cred)?)
+        Ok(!self.shards.must_decouple(dir, session, cred, &self.clients)?)
     }
 
     /// Carries out pending operations, from where it stopped.

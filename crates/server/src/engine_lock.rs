@@ -123,11 +123,7 @@ impl Plate {
     }
 
     #[inline]
-    fn use_engine<R>(
-        &self,
-        mut engine: EngineGuard<'_>,
-        f: impl FnOnce(&mut Engine, &Moment) -> R,
-    ) -> R {
+    fn use_engine<R>(&self, mut engine: EngineGuard<'_>, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
         let m = self.moment();
         let result = f(&mut engine, &m);
         self.leave(engine, &m);

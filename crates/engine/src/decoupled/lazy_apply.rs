@@ -146,14 +146,14 @@ impl LazyApply {
 
 /// Whether the caller is alone, and nothing that a policy says is to be looked at for each of them.
 fn may_be_lazy(engine: &mut Engine, creates: &Creates<'_>, m: &Moment) -> bool {
-    let Engine { clients, shards, queue, decoupled, recovery, frozen, .. } = engine;
+    let Engine { clients, shards, decoupled, recovery, .. } = engine;
     let Some(session) = clients.sessions.get(creates.session) else { return false };
     decoupled.as_ref().is_some_and(|decoupled| !decoupled.borders.contains(&creates.parent))
         && recovery.is_none()
-        && queue.resends.is_empty()
+        && clients.resends.tasks.is_empty()
         && m.health == Health::Good
         && !m.budget_spent
-        && !*frozen
+        && !shards.frozen
         && clients.leases.is_alone(session.slot)
         && !shards.ns.has_decouplings()
         && shards.ns.policy_version() == 0

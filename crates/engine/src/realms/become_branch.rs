@@ -14,8 +14,7 @@ use chiton_types::{Name, RealmId, Refusal, SessionId};
 use chiton_wire::RealmAnswer;
 use smallvec::smallvec;
 
-use super::{Caller, Found};
-use crate::engine::Engine;
+use super::{Caller, Found, RealmHandler};
 use crate::moment::Moment;
 use crate::parts::Shards;
 use crate::step::Stop;
@@ -24,7 +23,7 @@ use crate::wait_queue::Wait;
 /// No session has this number.
 const NOBODY: SessionId = SessionId(0);
 
-impl Engine {
+impl RealmHandler<'_> {
     pub(crate) fn become_branch(
         &mut self,
         caller: &Caller<'_>,
@@ -40,17 +39,17 @@ impl Engine {
         let is_so =
             d.owner == NOBODY && d.branch.is_some() && name.is_none_or(|n| d.branch.as_ref() == Some(n));
         if is_so {
-            return Ok((RealmAnswer::Ended, self.journalled()));
+            return Ok((RealmAnswer::Ended, self.output.journalled()));
         }
         let is_fleeting = d.is_fleeting;
         let branch = self.shards.branch_name(id, name)?;
-        self.may_change(m)?;
+        self.shards.may_change(m)?;
         if let Some(root) = self.recall_blocked(id, m) {
             return Err(Stop::Wait(Wait::Leases(smallvec![root])));
         }
         if is_fleeting {
             self.drop_decoupling(id);
-            return Ok((RealmAnswer::Ended, self.journalled()));
+            return Ok((RealmAnswer::Ended, self.output.journalled()));
         }
         let d = self.shards.ns.decoupling(id).expect("it was there");
         let attached = Attached {
@@ -62,8 +61,8 @@ impl Engine {
             journal_at: d.journal_at.clone(),
             branch: Some(branch),
         };
-        self.commit_own(Event::Attached(Box::new(attached)));
-        Ok((RealmAnswer::Ended, self.journalled()))
+        self.output.commit_own(&Event::Attached(Box::new(attached)), self.shards);
+        Ok((RealmAnswer::Ended, self.output.journalled()))
     }
 }
 

@@ -16,11 +16,12 @@
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) always passes.
 //! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
 
-use chiton_model::{Decoupling, Interference, Op};
+use chiton_model::{Decoupling, Event, Interference, Op};
 use chiton_namespace::Fault;
 use chiton_types::{Cred, Ino, Name, RealmId, Refusal};
 use chiton_wire::{Blocked, Call, LeaseMode, Query};
 
+use super::RealmHandler;
 use crate::engine::Engine;
 use crate::execute::sets_policy;
 use crate::moment::Moment;
@@ -43,10 +44,15 @@ impl Engine {
     pub(crate) fn may_operate(&self, op: &Op) -> Result<(), Stop> {
         match self.shards.ns.has_decouplings() {
             true => self.shards.check_operation(op),
-            false => self.decoupled.as_ref().map_or(Ok(()), |decoupled| decoupled.keep_borders(op, &self.shards.ns)),
+            false => self
+                .decoupled
+                .as_ref()
+                .map_or(Ok(()), |decoupled| decoupled.keep_borders(op, &self.shards.ns)),
         }
     }
+}
 
+impl RealmHandler<'_> {
     /// The decoupling that keeps other clients from an inode, or from a name in it. The answer grants a lease on its root, which is
     /// recalled before the decoupling ends.
     pub(crate) fn blocked_by(
@@ -83,33 +89,31 @@ impl Engine {
         Ok(Some(Blocked { root, only_writes, is_name, leased }))
     }
 
-    /// Recalls the leases that [`Engine::blocked_by`] gave: the root, if a client still has one.
+    /// Recalls the leases that [`RealmHandler::blocked_by`] gave: the root, if a client still has one.
     pub(crate) fn recall_blocked(&mut self, id: RealmId, m: &Moment) -> Option<Ino> {
         let kept = self.shards.ns.decoupling(id).filter(|d| d.branch.is_none())?;
         let (root, keeps) = (kept.root(), kept.interference != Interference::Allow);
         (keeps && self.clients.leases.conflict(root, Slot::SERVER, LeaseMode::None, m.mono)).then_some(root)
     }
+}
 
+impl Shards {
     /// Refuses planned events that move or remove a decoupled root, or what is above one.
     #[inline]
-    pub(crate) fn keep_roots(&self) -> Result<(), Stop> {
-        if !self.shards.ns.has_decouplings() {
+    pub(crate) fn keep_roots(&self, events: &[Event]) -> Result<(), Stop> {
+        if !self.ns.has_decouplings() {
             return Ok(());
         }
-        for event in &self.events {
+        for event in events {
             for ino in event.footprint().names().filter_map(|change| change.before) {
-                if self.shards.ns.attr(ino)?.kind == chiton_types::Kind::Dir
-                    && self.shards.ns.is_above_decoupled(ino)?
-                {
+                if self.ns.attr(ino)?.kind == chiton_types::Kind::Dir && self.ns.is_above_decoupled(ino)? {
                     return Err(Refusal::Busy.into());
                 }
             }
         }
         Ok(())
     }
-}
 
-impl Shards {
     fn check_call(&self, call: &Call) -> Result<(), Stop> {
         if let Call::Query(
             Query::Lookup { parent: dir, .. } | Query::GetAttr { ino: dir } | Query::Access { ino: dir, .. },

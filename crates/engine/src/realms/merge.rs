@@ -13,8 +13,6 @@
 //! - Nobody holds a lease on what changes.
 //! - One decoupling at a time is merged in a directory, if their clients take turns (`RealmCall::Turn`).
 
-use std::mem;
-
 use chiton_merge::{MergeContext, MergeStep, Skipped, plan_merge};
 use chiton_model::merge::{Conflict, MergeMap, MergeState, OnConflict};
 use chiton_model::{Body, Event, MergedUpTo, NameChange};
@@ -24,8 +22,7 @@ use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Tak
 use chiton_wire::{Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, RealmAnswer, RealmCall};
 use smallvec::{SmallVec, smallvec};
 
-use super::Caller;
-use crate::engine::Engine;
+use super::{Caller, RealmHandler};
 use crate::leases::EVERYTHING;
 use crate::moment::Moment;
 use crate::parts::Shards;
@@ -90,6 +87,8 @@ struct Piece {
     map: MergeMap,
     /// Events that were applied; the frame is made of them.
     emitted: Vec<Event>,
+    /// Kept to spare allocations.
+    touched: Vec<Ino>,
     bytes: usize,
     /// The number for a copy.
     fresh: Ino,
@@ -97,7 +96,7 @@ struct Piece {
     is_alone: bool,
 }
 
-impl Engine {
+impl RealmHandler<'_> {
     pub(crate) fn merge(
         &mut self,
         caller: &Caller<'_>,
@@ -131,7 +130,7 @@ impl Engine {
                 let state = self.shards.ns.decoupling(claim.realm).expect("it is claimed").state;
                 let Merging { skipped, lost, conflicts, .. } = *under_way;
                 self.shards.remember_answer(&call, skipped, &lost, &conflicts);
-                let position = self.journalled();
+                let position = self.output.journalled();
                 Ok(RealmAnswer::Merged(Merged { state, position, skipped, lost, conflicts, stopped }))
             }
             Err(stop) => {
@@ -143,7 +142,7 @@ impl Engine {
 
     /// Whoever holds everything would be asked for each inode by itself; it goes on with what it asks for.
     fn may_merge(&mut self, m: &Moment) -> Result<(), Stop> {
-        self.may_change(m)?;
+        self.shards.may_change(m)?;
         if m.tight {
             return Err(chiton_types::Refusal::NoSpace.into());
         }
@@ -169,11 +168,11 @@ impl Engine {
             _ => Ino(0),
         };
         // Positions that no frame stands for go first.
-        self.write_skipped();
+        self.output.write_skipped();
         let map = self.shards.ns.borrow_map(id);
         let is_alone = self.clients.leases.is_nobodys();
-        let mut piece = Piece { id, map, emitted: mem::take(&mut self.events), bytes: 0, fresh, is_alone };
-        piece.emitted.clear();
+        let mut piece =
+            Piece { id, map, emitted: Vec::new(), touched: Vec::new(), bytes: 0, fresh, is_alone };
         let base = call.blind.then(|| piece.map.set_base(Position(u64::MAX)));
         let (first, begun) = (call.from, done);
         let end = loop {
@@ -205,9 +204,8 @@ impl Engine {
         let Piece { map, emitted, .. } = piece;
         if emitted.is_empty() && done == begun && !is_whole {
             self.shards.ns.return_map(id, map);
-            self.events = emitted;
         } else {
-            self.close_piece(id, now, map, emitted);
+            self.close_piece(id, now, map, &emitted);
         }
         match end {
             End::Done => Ok(false),
@@ -220,13 +218,13 @@ impl Engine {
     }
 
     /// Writes the frame of what was applied, and notes how far it is.
-    fn close_piece(&mut self, id: RealmId, state: MergeState, map: MergeMap, emitted: Vec<Event>) {
+    fn close_piece(&mut self, id: RealmId, state: MergeState, map: MergeMap, emitted: &[Event]) {
         let event_count = u32::try_from(emitted.len() + 1).expect("a piece is bounded");
         let shard = map.root().shard();
         let header = FrameHeader { event_count, shard, session: SessionId(0), seq: Seq(0) };
         let merged = Event::Merged(Box::new(MergedUpTo { id, state, map }));
         let mut frame = FrameBuilder::begin(&mut self.output.frames, &header);
-        for event in &emitted {
+        for event in emitted {
             event.encode(frame.payload());
         }
         merged.encode(frame.payload());
@@ -235,7 +233,6 @@ impl Engine {
         self.output.position = self.output.position.next();
         let Event::Merged(merged) = merged else { unreachable!("made above") };
         self.shards.ns.merged(*merged);
-        self.events = emitted;
     }
 
     /// Applies one event (nothing to report), or skips it.
@@ -247,7 +244,7 @@ impl Engine {
         m: &Moment,
     ) -> Result<Option<Skipped>, End> {
         if !piece.is_alone {
-            self.recall_for_merge(event, &piece.map, m)?;
+            self.recall_for_merge(event, piece, m)?;
         }
         for _ in 0..ANSWERS_MAX {
             let step = {
@@ -312,10 +309,10 @@ impl Engine {
         }
         if !piece.is_alone {
             // Leases that the server could foresee were given up before; the others are recalled, and nothing waits for them.
-            self.touched.clear();
-            Namespace::touched(std::slice::from_ref(&event), &mut self.touched);
-            for n in 0..self.touched.len() {
-                self.clients.leases.conflict(self.touched[n], Slot::SERVER, LeaseMode::None, m.mono);
+            piece.touched.clear();
+            Namespace::touched(std::slice::from_ref(&event), &mut piece.touched);
+            for ino in &piece.touched {
+                self.clients.leases.conflict(*ino, Slot::SERVER, LeaseMode::None, m.mono);
             }
         }
         piece.emitted.push(event);
@@ -340,33 +337,29 @@ impl Engine {
     }
 
     /// Waits for those who hold leases on what an event will change.
-    fn recall_for_merge(&mut self, event: &Event, map: &MergeMap, m: &Moment) -> Result<(), End> {
-        let mut touched = mem::take(&mut self.touched);
+    fn recall_for_merge(&mut self, event: &Event, piece: &mut Piece, m: &Moment) -> Result<(), End> {
+        let Piece { map, touched, .. } = piece;
         touched.clear();
-        Namespace::touched(std::slice::from_ref(event), &mut touched);
+        Namespace::touched(std::slice::from_ref(event), touched);
         let target = event.footprint().names().last();
-        for ino in &mut touched {
+        for ino in touched.iter_mut() {
             *ino = map.translate(*ino);
         }
         if let Some(NameChange { dir, name, .. }) = target {
             match self.shards.ns.lookup(&chiton_types::Cred::ROOT, map.translate(dir), name) {
                 Ok(found) => touched.extend(found),
-                Err(Fault::Missing(needs)) => {
-                    self.touched = touched;
-                    return Err(End::Missing(needs));
-                }
+                Err(Fault::Missing(needs)) => return Err(End::Missing(needs)),
                 Err(_) => {}
             }
         }
         let mut busy: SmallVec<[Ino; 4]> = smallvec![];
-        for &ino in &touched {
+        for &ino in touched.iter() {
             if !busy.contains(&ino)
                 && self.clients.leases.conflict(ino, Slot::SERVER, LeaseMode::None, m.mono)
             {
                 busy.push(ino);
             }
         }
-        self.touched = touched;
         if busy.is_empty() { Ok(()) } else { Err(End::Busy(busy)) }
     }
 

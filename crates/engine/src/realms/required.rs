@@ -12,16 +12,15 @@ use chiton_policy::Consistency;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
 
 use super::Caller;
-use crate::engine::Engine;
 use crate::execute::{Asked, sets_policy};
-use crate::parts::Shards;
+use crate::parts::{Clients, Shards};
 use crate::step::Stop;
 
-impl Engine {
+impl Shards {
     /// Refuses an operation whose client is to decouple the subtree first.
     #[inline]
-    pub(crate) fn require_decoupling(&mut self, asked: &Asked<'_>) -> Result<(), Stop> {
-        if !self.may_have_to_decouple(asked.session) {
+    pub(crate) fn require_decoupling(&mut self, asked: &Asked<'_>, clients: &Clients) -> Result<(), Stop> {
+        if !self.may_have_to_decouple(asked.session, clients) {
             return Ok(());
         }
         let place = asked.op.footprint().place;
@@ -34,43 +33,51 @@ impl Engine {
         }
         // Across a border it is refused as that.
         if let Op::Rename { from: other, .. } | Op::Link { ino: other, .. } = asked.op
-            && self.shards.ns.realm(*other)? != self.shards.ns.realm(place)?
+            && self.ns.realm(*other)? != self.ns.realm(place)?
         {
             return Ok(());
         }
-        self.shards.is_decoupled(place, &Caller { session: asked.session, cred: asked.cred })
+        self.is_decoupled(place, &Caller { session: asked.session, cred: asked.cred })
     }
 
     /// The same of a file that is opened for writing.
     #[inline]
-    pub(crate) fn opened_decoupled(&mut self, ino: Ino, session: SessionId, cred: &Cred) -> Result<(), Stop> {
-        if self.may_have_to_decouple(session) {
-            self.shards.is_decoupled(ino, &Caller { session, cred })
+    pub(crate) fn opened_decoupled(
+        &mut self,
+        ino: Ino,
+        session: SessionId,
+        cred: &Cred,
+        clients: &Clients,
+    ) -> Result<(), Stop> {
+        if self.may_have_to_decouple(session, clients) {
+            self.is_decoupled(ino, &Caller { session, cred })
         } else {
             Ok(())
         }
     }
 
     /// Whether a session would be asked to decouple a directory before it makes something there.
-    pub(crate) fn must_decouple(&mut self, dir: Ino, session: SessionId, cred: &Cred) -> Result<bool, Stop> {
-        if !self.may_have_to_decouple(session) {
+    pub(crate) fn must_decouple(
+        &mut self,
+        dir: Ino,
+        session: SessionId,
+        cred: &Cred,
+        clients: &Clients,
+    ) -> Result<bool, Stop> {
+        if !self.may_have_to_decouple(session, clients) {
             return Ok(false);
         }
-        match self.shards.is_decoupled(dir, &Caller { session, cred }) {
+        match self.is_decoupled(dir, &Caller { session, cred }) {
             Ok(()) => Ok(false),
             Err(Stop::Fail(_)) => Ok(true),
             Err(stop) => Err(stop),
         }
     }
 
-    fn may_have_to_decouple(&self, session: SessionId) -> bool {
-        self.shards.ns.policy_version() > 0
-            && !self.is_realm()
-            && self.clients.sessions.get(session).is_some_and(|session| session.decouples)
+    fn may_have_to_decouple(&self, session: SessionId, clients: &Clients) -> bool {
+        self.ns.policy_version() > 0 && clients.sessions.get(session).is_some_and(|session| session.decouples)
     }
-}
 
-impl Shards {
     fn is_decoupled(&mut self, ino: Ino, caller: &Caller<'_>) -> Result<(), Stop> {
         let (root, policy) = match self.policy_of(ino) {
             // It is gone: refused as that.

@@ -134,7 +134,7 @@ fn answered_resends_pass_a_declared_lease_and_unanswered_ones_wait_for_it() {
     assert!(is_ok(w.answered(answered)), "{:?}", w.answered(answered));
     assert_eq!(w.answered(unanswered), None);
     assert!(
-        w.engine.recovery.is_none() && w.engine.queue.resends.is_empty(),
+        w.engine.recovery.is_none() && w.engine.clients.resends.tasks.is_empty(),
         "the window does not wait for it"
     );
     assert_eq!(w.gives_back(A), 1);
