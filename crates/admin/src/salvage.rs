@@ -13,10 +13,10 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use chiton_engine::OwnRow;
+use chiton_engine::{MARK, OwnRow, SESSION, SESSION_OVER};
 use chiton_journal::{Frame, Identity, MemoryPlace, Place, ReplayError, Shape, replay, reset};
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
-use chiton_namespace::StoredRow;
+use chiton_namespace::{StoredRow, row_key, rows_with_tag, start_rows, tag, tag_of};
 use chiton_objects::{ObjectError, ObjectInfo, Objects};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
@@ -27,9 +27,6 @@ use chiton_types::{Epoch, Position, ShardId};
 
 use crate::Overlay;
 
-/// Rows that a start reads whole, by their first byte: orphans, garbage, policies and their history, links, decouplings, images,
-/// marks, sessions that are open and that are over. Without them names and content are as they are.
-const START_ROWS: &[u8] = b"OGPHLDVRSF";
 /// In place of numbers that cannot be read: above all that were given out, and far from their ends.
 const HIGH_POSITION: Position = Position(1 << 48);
 const HIGH_SESSION: u64 = 1 << 48;
@@ -88,11 +85,12 @@ impl Salvage {
         let mut is_whole = |row: OwnRow, accept: &dyn Fn(&OwnRow) -> bool| {
             let (key, value) = row.encode().expect("a row that tools write");
             let found = rows.get(&key).ok().flatten();
-            let found = found.and_then(|value| OwnRow::decode(&key, &value).ok().flatten());
-            let is_whole = found.is_some_and(|row| accept(&row));
-            if !is_whole {
-                batch.put(key, value);
-            }
+            let is_good =
+                |value: &Vec<u8>| OwnRow::decode(&key, value).ok().flatten().is_some_and(|row| accept(&row));
+            let whole = found.filter(is_good);
+            let is_whole = whole.is_some();
+            // A range that holds it may be unreadable.
+            batch.put(key, whole.unwrap_or(value));
             is_whole
         };
         let knows_position = is_whole(OwnRow::Position(HIGH_POSITION), &|_| true);
@@ -106,9 +104,8 @@ impl Salvage {
         }
         let count = StoredRow::InodeCount(1);
         let found = rows.get(&count.key()).ok().flatten();
-        if found.is_none_or(|value| !matches!(StoredRow::decode(&count.key(), &value), Ok(Some(_)))) {
-            batch.put(count.key(), count.value());
-        }
+        let found = found.filter(|value| matches!(StoredRow::decode(&count.key(), value), Ok(Some(_))));
+        batch.put(count.key(), found.unwrap_or_else(|| count.value()));
         rows.commit(&batch).expect("memory takes everything");
         if !knows_position {
             log(
@@ -187,16 +184,15 @@ impl Salvage {
 struct Readable {
     store: Arc<dyn Metastore>,
     log: Log,
-    /// First bytes of the keys whose absence was logged.
+    /// Tags of the rows whose absence was logged.
     reported: Mutex<Vec<u8>>,
 }
 
 impl Readable {
     /// Whether the server continues without this row or its prefix.
     fn is_left_out(&self, key: &[u8], error: &StoreError) -> bool {
-        let kind = key.first().copied().unwrap_or_default();
-        let is_needed = !START_ROWS.contains(&kind) && kind != 0 && kind != b'N';
-        if is_needed || !matches!(error, StoreError::Corrupt { .. }) {
+        let kind = tag_of(key).unwrap_or_default();
+        if !is_start_row(key) || !matches!(error, StoreError::Corrupt { .. }) {
             return false;
         }
         let mut reported = self.reported.lock();
@@ -205,6 +201,61 @@ impl Readable {
             (self.log)(&format!("rows of kind {:?} are left out: {error}", char::from(kind)));
         }
         true
+    }
+}
+
+/// Tags of the rows that a start reads, in order.
+const START_TAGS: [u8; 12] = [
+    0,
+    tag::DECOUPLING,
+    SESSION_OVER,
+    tag::GARBAGE,
+    tag::HISTORY,
+    tag::LINKED,
+    tag::COUNT,
+    tag::ORPHAN,
+    tag::POLICY,
+    MARK,
+    SESSION,
+    tag::IMAGE,
+];
+
+/// Whether a start reads all rows like this. Without them names and content are as they are.
+fn is_start_row(key: &[u8]) -> bool {
+    key.first_chunk::<2>().is_some_and(|shard| {
+        let (start, end) = start_rows(ShardId(u16::from_be_bytes(*shard)));
+        (&start[..]..&end[..]).contains(&key)
+    })
+}
+
+impl Readable {
+    /// Rows of a shard that a start reads: those of each kind that can be read.
+    fn scan_by_kinds(
+        &self,
+        start: Bound<&[u8]>,
+        first: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let shard = ShardId(u16::from_be_bytes([first[0], first[1]]));
+        let mut rows = Vec::new();
+        for kind in START_TAGS.into_iter().filter(|kind| *kind >= first[2]) {
+            let (from, to) = rows_with_tag(shard, kind);
+            if end.is_some_and(|end| &from[..] >= end) {
+                break;
+            }
+            let from = if kind == first[2] { start } else { Bound::Included(&from[..]) };
+            let to = end.map_or(&to[..], |end| end.min(&to));
+            match self.store.scan(from, Some(to), limit - rows.len()) {
+                Ok(more) => rows.extend(more),
+                Err(error) if self.is_left_out(&row_key(shard, kind, &[]), &error) => {}
+                Err(error) => return Err(error),
+            }
+            if rows.len() >= limit {
+                break;
+            }
+        }
+        Ok(rows)
     }
 }
 
@@ -221,12 +272,13 @@ impl Metastore for Readable {
     }
 
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
-        let (Bound::Included(first) | Bound::Excluded(first)) = start else {
-            return self.store.scan(start, end, limit);
-        };
-        match self.store.scan(start, end, limit) {
-            Err(error) if self.is_left_out(first, &error) => Ok(Vec::new()),
-            result => result,
+        match (start, self.store.scan(start, end, limit)) {
+            (Bound::Included(first) | Bound::Excluded(first), Err(StoreError::Corrupt { .. }))
+                if is_start_row(first) =>
+            {
+                self.scan_by_kinds(start, first, end, limit)
+            }
+            (_, result) => result,
         }
     }
 

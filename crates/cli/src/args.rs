@@ -109,7 +109,7 @@ pub(crate) struct Format {
     #[arg(value_name = "DIR|s3://BUCKET/PREFIX")]
     pub(crate) data: DataAddress,
     /// Units of placement, fixed for ever: 64 lets a laptop's file system become a small cluster.
-    #[arg(long, default_value_t = chiton_types::SHARDS_DEFAULT, value_parser = clap::value_parser!(u16).range(1..=32768))]
+    #[arg(long, default_value_t = chiton_types::SHARDS_DEFAULT, value_parser = clap::value_parser!(u16).range(1..=i64::from(chiton_types::SHARDS_MAX)))]
     pub(crate) shards: u16,
     /// Print JSON.
     #[arg(long)]

@@ -63,7 +63,10 @@ pub use engine::Engine;
 pub use lifecycle::Opened;
 pub use moment::{Health, Moment};
 pub use replay::ReplayFault;
-pub use rows::{OwnRow, OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value, swept_key};
+pub use rows::{
+    MARK, OwnRow, OwnRows, POSITION_KEY, SESSION, SESSION_MARK_KEY, SESSION_OVER, SWEPT, mark_key,
+    position_value, swept_key,
+};
 pub use settings::Settings;
 pub use step::{Command, Progress, Step};
 pub use wait_queue::{Task, Ticket};

@@ -1,15 +1,18 @@
 //! The server's own rows in the metadata store, beside the namespace's.
 //!
 //! ```text
-//!   \0position          → u64      the events up to here are in the rows
-//!   R shard             → u64      inode counters below may have been given out
-//!   S session           → secret, identity, dedup
-//!   F session           → secret, runs of operations that were carried out: the session is over
-//!   W writer            → empty    all its blocks are named or deleted
+//!   shard 'R'           → u64      inode counters of the shard below may have been given out
+//!   0 0 "position"      → u64      the events up to here are in the rows
+//!   0 0 "sessions"      → u64      session ids below may have been given out
+//!   0 'S' session       → secret, identity, dedup
+//!   0 'F' session       → secret, runs of operations that were carried out: the session is over
+//!   0 'w' writer        → empty    all its blocks are named or deleted
 //! ```
 //!
-//! Integers in keys are big-endian, in values little-endian.
+//! Integers in keys are big-endian, in values little-endian. The rows of the plate stand in the range of its first shard, as the
+//! namespace's do.
 
+use chiton_namespace::{plate_row_key, rest_of_plate_row, row_key, tag_of};
 use chiton_types::{Malformed, Position, SessionId, ShardId};
 
 use crate::dedup::Dedup;
@@ -18,9 +21,17 @@ use crate::sessions::{Over, decode_row};
 use crate::step::malformed;
 
 /// Key of the row that says up to which position events are in the rows.
-pub const POSITION_KEY: &[u8] = b"\0position";
+pub const POSITION_KEY: &[u8] = b"\0\0\0position";
 /// Row of the session ids: those below may have been given out.
-pub const SESSION_MARK_KEY: &[u8] = b"\0sessions";
+pub const SESSION_MARK_KEY: &[u8] = b"\0\0\0sessions";
+/// Tag of the marks of inode counters.
+pub const MARK: u8 = b'R';
+/// Tag of sessions.
+pub const SESSION: u8 = b'S';
+/// Tag of sessions that are over.
+pub const SESSION_OVER: u8 = b'F';
+/// Tag of writers whose blocks are swept. They are looked up only, and not read by a start.
+pub const SWEPT: u8 = b'w';
 
 /// Value of the row of [`POSITION_KEY`].
 pub fn position_value(position: Position) -> Vec<u8> {
@@ -29,14 +40,25 @@ pub fn position_value(position: Position) -> Vec<u8> {
 
 /// Key of a shard's mark.
 pub fn mark_key(shard: ShardId) -> Vec<u8> {
-    let [a, b] = shard.0.to_be_bytes();
-    vec![b'R', a, b]
+    row_key(shard, MARK, &[])
 }
 
 fn session_key(kind: u8, session: SessionId) -> Vec<u8> {
-    let mut key = vec![kind];
-    key.extend_from_slice(&session.0.to_be_bytes());
-    key
+    plate_row_key(kind, &session.0.to_be_bytes())
+}
+
+/// The shard of a mark's key; `None` if it is of another row.
+fn shard_of_mark(key: &[u8]) -> Option<Result<ShardId, Malformed>> {
+    match key {
+        [a, b, MARK] => Some(Ok(ShardId(u16::from_be_bytes([*a, *b])))),
+        [_, _, MARK, ..] => Some(Err(malformed("a shard's key"))),
+        _ => None,
+    }
+}
+
+fn mark(value: &[u8]) -> Result<u64, Malformed> {
+    let mark = number(value)?;
+    if mark < 1 << 48 { Ok(mark) } else { Err(malformed("an inode counter of 48 bits")) }
 }
 
 /// One of the server's own rows, for tools that look at a store.
@@ -63,28 +85,24 @@ impl OwnRow {
     /// If it is, but not what the format says.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Option<OwnRow>, Malformed> {
         let id = |rest: &[u8], what| rest.try_into().map(u64::from_be_bytes).map_err(|_| malformed(what));
-        Ok(Some(match key {
-            POSITION_KEY => OwnRow::Position(Position(number(value)?)),
-            SESSION_MARK_KEY => OwnRow::SessionMark(number(value)?),
-            [b'R', shard @ ..] => {
-                let shard =
-                    shard.try_into().map(u16::from_be_bytes).map_err(|_| malformed("a shard's key"))?;
-                let mark = number(value)?;
-                if mark >= 1 << 48 {
-                    return Err(malformed("an inode counter of 48 bits"));
-                }
-                OwnRow::InodeMark(ShardId(shard), mark)
-            }
-            [b'S', session @ ..] => {
+        if let Some(shard) = shard_of_mark(key) {
+            return Ok(Some(OwnRow::InodeMark(shard?, mark(value)?)));
+        }
+        let tag = tag_of(key).unwrap_or_default();
+        let Some(rest) = rest_of_plate_row(key, tag) else { return Ok(None) };
+        Ok(Some(match tag {
+            0 if key == POSITION_KEY => OwnRow::Position(Position(number(value)?)),
+            0 if key == SESSION_MARK_KEY => OwnRow::SessionMark(number(value)?),
+            SESSION => {
                 decode_row(value)?;
-                OwnRow::Session(SessionId(id(session, "a session's key")?))
+                OwnRow::Session(SessionId(id(rest, "a session's key")?))
             }
-            [b'F', session @ ..] => {
+            SESSION_OVER => {
                 Over::decode(value)?;
-                OwnRow::Over(SessionId(id(session, "a session's key")?))
+                OwnRow::Over(SessionId(id(rest, "a session's key")?))
             }
-            [b'W', writer @ ..] if value.is_empty() => OwnRow::Swept(id(writer, "a writer's key")?),
-            [b'W', ..] => return Err(malformed("an empty value")),
+            SWEPT if value.is_empty() => OwnRow::Swept(id(rest, "a writer's key")?),
+            SWEPT => return Err(malformed("an empty value")),
             _ => return Ok(None),
         }))
     }
@@ -101,11 +119,9 @@ impl OwnRow {
     }
 }
 
-/// `W` writer → nothing: all its blocks are named or deleted.
+/// Writer → nothing: all its blocks are named or deleted.
 pub fn swept_key(writer: u64) -> Vec<u8> {
-    let mut key = vec![b'W'];
-    key.extend_from_slice(&writer.to_be_bytes());
-    key
+    plate_row_key(SWEPT, &writer.to_be_bytes())
 }
 
 fn number(bytes: &[u8]) -> Result<u64, Malformed> {
@@ -129,35 +145,28 @@ impl OwnRows {
         OwnRows { marks: vec![0; usize::from(shards)], ..OwnRows::default() }
     }
 
-    /// Takes a row in; false if it is not one of the server's own.
+    /// Takes a row in; false if it is not one of the server's own that a start needs.
     ///
     /// # Errors
     /// If it is not as the format says.
     pub fn take(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Malformed> {
-        if key == POSITION_KEY {
-            self.position = Position(number(value)?);
+        if let Some(shard) = shard_of_mark(key) {
+            let held = self.marks.get_mut(usize::from(shard?.0));
+            *held.ok_or(malformed("a shard of this file system"))? = mark(value)?;
             return Ok(true);
         }
-        match key {
-            [b'R', shard @ ..] => {
-                let shard =
-                    shard.try_into().map(u16::from_be_bytes).map_err(|_| malformed("a shard's key"))?;
-                let mark =
-                    self.marks.get_mut(usize::from(shard)).ok_or(malformed("a shard of this file system"))?;
-                *mark = number(value)?;
-                if *mark >= 1 << 48 {
-                    return Err(malformed("an inode counter of 48 bits"));
-                }
-            }
-            [b'S', id @ ..] => {
-                let id = id.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"))?;
+        let tag = tag_of(key).unwrap_or_default();
+        let Some(rest) = rest_of_plate_row(key, tag) else { return Ok(false) };
+        let id = || rest.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"));
+        match tag {
+            0 if key == POSITION_KEY => self.position = Position(number(value)?),
+            // Read by itself, where sessions may begin.
+            0 if key == SESSION_MARK_KEY => {}
+            SESSION => {
                 let (secret, identity, dedup) = decode_row(value)?;
-                self.sessions.push((SessionId(id), secret, identity, dedup));
+                self.sessions.push((SessionId(id()?), secret, identity, dedup));
             }
-            [b'F', id @ ..] => {
-                let id = id.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"))?;
-                self.over.push((SessionId(id), Over::decode(value)?));
-            }
+            SESSION_OVER => self.over.push((SessionId(id()?), Over::decode(value)?)),
             _ => return Ok(false),
         }
         Ok(true)
@@ -182,10 +191,10 @@ impl Engine {
             rows.push((mark_key(shard), Some(mark.to_le_bytes().to_vec())));
         }
         for (session, row) in self.clients.sessions.rows() {
-            rows.push((session_key(b'S', session), row));
+            rows.push((session_key(SESSION, session), row));
         }
         for (session, row) in self.clients.sessions.rows_over() {
-            rows.push((session_key(b'F', session), row));
+            rows.push((session_key(SESSION_OVER, session), row));
         }
         rows
     }
@@ -201,10 +210,11 @@ mod tests {
         assert_eq!(rows.take(POSITION_KEY, &position_value(Position(7))), Ok(true));
         assert_eq!(rows.take(&mark_key(ShardId(1)), &9u64.to_le_bytes()), Ok(true));
         assert_eq!((rows.position, &rows.marks[..]), (Position(7), &[1, 9][..]));
-        assert_eq!(rows.take(b"Iabc", b""), Ok(false));
+        assert_eq!(rows.take(b"\0\0iabc", b""), Ok(false));
+        assert_eq!(rows.take(b"\0\x01S1", b""), Ok(false), "sessions are the plate's");
         assert!(rows.take(&mark_key(ShardId(2)), &9u64.to_le_bytes()).is_err());
         assert!(rows.take(&mark_key(ShardId(0)), &u64::MAX.to_le_bytes()).is_err());
         assert!(rows.take(POSITION_KEY, b"short").is_err());
-        assert!(rows.take(b"S1", b"").is_err());
+        assert!(rows.take(b"\0\0S1", b"").is_err());
     }
 }

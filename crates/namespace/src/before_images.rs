@@ -28,11 +28,8 @@ use crate::chunk::Chunk;
 use crate::fault::{Fault, Need};
 use crate::inode::{Inode, OF_XATTRS, SETTABLE, xattr_flags};
 use crate::namespace::{Namespace, RowChange};
-use crate::row;
+use crate::row::{self, tag};
 use crate::values::{Xattrs, XattrsKey};
-
-/// First byte of the key of a chunk that no row is like any more, whose blocks stay.
-const KEPT_CHUNK: u8 = b'm';
 
 /// BeforeImages of all decouplings, and what a checkpoint must write of them.
 #[derive(Default)]
@@ -46,7 +43,7 @@ pub(crate) struct BeforeImages {
     carried: Vec<(Vec<u8>, Vec<u8>)>,
     /// The event changes the content of a file, or all of it.
     changes_content: bool,
-    all: BTreeMap<(u32, Vec<u8>), Option<Vec<u8>>>,
+    all: BTreeMap<Place, Option<Vec<u8>>>,
     unwritten: Vec<RowChange>,
     bytes: usize,
 }
@@ -59,14 +56,18 @@ impl BeforeImages {
 
     /// A row is about to change that was like this.
     pub(crate) fn keep(&mut self, (key, value): &RowChange) {
-        if !matches!(key.first(), Some(b'I' | b'E' | b'C' | b'M' | b'X')) {
+        let is_kept = matches!(
+            row::tag_of(key),
+            Some(tag::INODE | tag::ENTRY | tag::CONTENT | tag::CHUNK | tag::XATTRS)
+        );
+        if !is_kept {
             return;
         }
         if let Some(id) = self.own {
             self.change_own(id, key, value.as_deref());
         }
         for &id in &self.keeping {
-            let entry = self.all.entry((id, key.clone()));
+            let entry = self.all.entry(place(id, key));
             if let std::collections::btree_map::Entry::Vacant(vacant) = entry {
                 self.bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 100;
                 self.unwritten.push((image_key(id, key), Some(encode(value.as_deref()))));
@@ -82,11 +83,12 @@ impl BeforeImages {
         let Some(image) = self.get(id, key) else { return };
         // Of a file that others made, and a merge changed, the client may learn.
         let keeps = |value: &[u8]| is_dir(value) || (image.is_some() && !self.changes_content);
+        let kind = row::tag_of(key);
         match value {
-            Some(value) if key[0] == b'I' && keeps(value) => {
+            Some(value) if kind == Some(tag::INODE) && keeps(value) => {
                 self.carried.push((key.to_vec(), value.to_vec()));
             }
-            value if key[0] == b'X' && !self.changes_content => {
+            value if kind == Some(tag::XATTRS) && !self.changes_content => {
                 self.carried.push((key.to_vec(), value.unwrap_or_default().to_vec()));
             }
             _ => {
@@ -99,9 +101,12 @@ impl BeforeImages {
     /// The client may go on reading the blocks that were there: of what others changed it has seen nothing, although a merge
     /// makes the row its own.
     fn keep_blocks(&mut self, id: u32, key: &[u8]) {
-        let Some(Some(chunk)) = self.get(id, key).filter(|_| key[0] == b'M') else { return };
+        let Some(Some(chunk)) = self.get(id, key).filter(|_| row::tag_of(key) == Some(tag::CHUNK)) else {
+            return;
+        };
         let chunk = chunk.to_vec();
-        let mut kept = [&[KEPT_CHUNK], key].concat();
+        let mut kept = key.to_vec();
+        kept[TAG_AT] = tag::KEPT_CHUNK;
         let times = self.of(id, &kept).count() as u32;
         kept.extend_from_slice(&times.to_be_bytes());
         self.unwritten.push((image_key(id, &kept), Some(encode(Some(&chunk)))));
@@ -111,26 +116,26 @@ impl BeforeImages {
     fn replace(&mut self, id: u32, key: Vec<u8>, value: Option<Vec<u8>>) {
         self.unwritten.push((image_key(id, &key), Some(encode(value.as_deref()))));
         let is = value.as_ref().map_or(0, Vec::len);
-        let was = self.all.insert((id, key), value).flatten().map_or(0, |was| was.len());
+        let was = self.all.insert(place(id, &key), value).flatten().map_or(0, |was| was.len());
         self.bytes = (self.bytes + is).saturating_sub(was);
     }
 
     fn forget(&mut self, id: u32, key: &[u8]) {
-        let value = self.all.remove(&(id, key.to_vec())).flatten();
+        let value = self.all.remove(&place(id, key)).flatten();
         self.bytes = self.bytes.saturating_sub(key.len() + value.map_or(0, |v| v.len()) + 100);
         self.unwritten.push((image_key(id, key), None));
     }
 
     pub(crate) fn install(&mut self, id: u32, key: Vec<u8>, value: Option<Vec<u8>>) {
         self.bytes += key.len() + value.as_ref().map_or(0, Vec::len) + 100;
-        self.all.insert((id, key), value);
+        self.all.insert(place(id, &key), value);
     }
 
     /// A decoupling is over.
     pub(crate) fn drop_all(&mut self, id: u32) {
-        let prefix = image_key(id, &[]);
-        self.unwritten.retain(|(key, _)| !key.starts_with(&prefix));
-        let gone: Vec<Vec<u8>> = self.of(id, &[]).map(|(key, _)| key.to_vec()).collect();
+        self.unwritten.retain(|(key, _)| image_of(key).is_none_or(|(of, _)| of != id));
+        let of_it = self.all.range((id, 0, Vec::new())..).take_while(|((of, ..), _)| *of == id);
+        let gone: Vec<Vec<u8>> = of_it.map(|((_, _, key), _)| key.clone()).collect();
         for key in gone {
             self.forget(id, &key);
         }
@@ -146,20 +151,27 @@ impl BeforeImages {
     }
 
     fn get(&self, id: u32, key: &[u8]) -> Option<Option<&[u8]>> {
-        self.all.get(&(id, key.to_vec())).map(Option::as_deref)
+        self.all.get(&place(id, key)).map(Option::as_deref)
     }
 
-    /// Those whose keys begin so, in order.
+    /// Those whose keys begin so, with a tag at least, in order.
     fn of<'a>(&'a self, id: u32, prefix: &'a [u8]) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
-        let from = (id, prefix.to_vec());
-        let rest =
-            self.all.range(from..).take_while(move |((at, key), _)| *at == id && key.starts_with(prefix));
-        rest.map(|((_, key), value)| (key.as_slice(), value.as_deref()))
+        let from = place(id, prefix);
+        let kind = from.1;
+        let is_of_it = move |of: u32, tag: u8, key: &[u8]| of == id && tag == kind && key.starts_with(prefix);
+        let rest = self.all.range(from..).take_while(move |((of, tag, key), _)| is_of_it(*of, *tag, key));
+        rest.map(|((_, _, key), value)| (key.as_slice(), value.as_deref()))
+    }
+
+    /// Whether there are any of a decoupling; with this tag, if it is given.
+    fn has_any(&self, id: u32, tag: Option<u8>) -> bool {
+        let first = self.all.range((id, tag.unwrap_or(0), Vec::new())..).next();
+        first.is_some_and(|((of, found, _), _)| *of == id && tag.is_none_or(|tag| tag == *found))
     }
 
     /// Blocks that an image names.
     pub(crate) fn blocks(&self) -> Vec<BlockId> {
-        let maps = self.all.iter().filter(|((_, key), _)| matches!(key.first(), Some(b'M' | &KEPT_CHUNK)));
+        let maps = self.all.iter().filter(|((_, kind, _), _)| matches!(*kind, tag::CHUNK | tag::KEPT_CHUNK));
         let chunks = maps.filter_map(|(_, value)| Chunk::decode(&mut Take::new(value.as_deref()?)).ok());
         let mut blocks: Vec<BlockId> =
             chunks.flat_map(|chunk| chunk.extents().iter().map(|e| e.block).collect::<Vec<_>>()).collect();
@@ -169,12 +181,36 @@ impl BeforeImages {
     }
 }
 
-/// `V` decoupling, key of the row → what it was.
+/// Decoupling, tag and key of a row: maps of one decoupling are found without its other rows.
+type Place = (u32, u8, Vec<u8>);
+
+fn place(id: u32, key: &[u8]) -> Place {
+    (id, row::tag_of(key).unwrap_or_default(), key.to_vec())
+}
+
+/// Where the tag stands in a key.
+const TAG_AT: usize = 2;
+
+/// The row's shard, the image's tag, the decoupling, the row's tag and the rest of its key → what it was.
 pub(crate) fn image_key(id: u32, key: &[u8]) -> Vec<u8> {
-    let mut k = vec![b'V'];
+    let (shard, rest) = key.split_at(TAG_AT.min(key.len()));
+    let mut k = shard.to_vec();
+    k.push(tag::IMAGE);
     k.extend_from_slice(&id.to_be_bytes());
-    k.extend_from_slice(key);
+    k.extend_from_slice(rest);
     k
+}
+
+/// The tag of the row of which a key's row is an image.
+pub fn image_tag(key: &[u8]) -> Option<u8> {
+    matches!(key, [_, _, tag::IMAGE, ..]).then(|| key.get(7).copied()).flatten()
+}
+
+/// Decoupling and row of an image's key.
+pub(crate) fn image_of(key: &[u8]) -> Option<(u32, Vec<u8>)> {
+    let [a, b, tag::IMAGE, rest @ ..] = key else { return None };
+    let (id, rest) = rest.split_first_chunk::<4>().filter(|(_, rest)| !rest.is_empty())?;
+    Some((u32::from_be_bytes(*id), [&[*a, *b], rest].concat()))
 }
 
 /// A flag, and the row's value if there was one.
@@ -189,13 +225,13 @@ pub(crate) type Image = (u32, Vec<u8>, Option<Vec<u8>>);
 
 pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Image, Malformed> {
     let bad = Malformed { expected: "a row as it was" };
-    let (id, row) = key.get(1..).and_then(|rest| rest.split_first_chunk::<4>()).ok_or(bad.clone())?;
+    let (id, row) = image_of(key).ok_or(bad.clone())?;
     let value = match value {
         [0] => None,
         [1, value @ ..] => Some(value.to_vec()),
         _ => return Err(bad),
     };
-    Ok((u32::from_be_bytes(*id), row.to_vec(), value))
+    Ok((id, row, value))
 }
 
 impl Namespace {
@@ -228,7 +264,7 @@ impl Namespace {
         // What is so for a moment only is no change.
         let passes = matches!(event, Event::Revert { to, .. } if to.temporary);
         let own = self.merging.map(|id| id.0).filter(|_| !passes);
-        self.dirty.images.own = own.filter(|id| self.dirty.images.of(*id, &[]).next().is_some());
+        self.dirty.images.own = own.filter(|id| self.dirty.images.has_any(*id, None));
         self.dirty.images.changes_content = matches!(
             event,
             Event::Write { .. }
@@ -281,7 +317,7 @@ impl Namespace {
         let Some(id) = self.dirty.images.own.take() else { return };
         for (key, before) in std::mem::take(&mut self.dirty.images.carried) {
             let ino = ino_of(&key);
-            if key[0] == b'X' {
+            if row::tag_of(&key) == Some(tag::XATTRS) {
                 self.carry_over_xattrs(id, ino, key, &before);
                 continue;
             }
@@ -370,5 +406,5 @@ fn carry(image: &mut Inode, before: &Inode, now: &Inode) {
 
 /// The inode in a row's key.
 fn ino_of(key: &[u8]) -> Ino {
-    Ino(key.get(1..9).and_then(|ino| ino.try_into().ok()).map_or(0, u64::from_be_bytes))
+    row::ino_of(key).unwrap_or(Ino(0))
 }

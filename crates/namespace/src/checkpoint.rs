@@ -16,12 +16,12 @@ impl Namespace {
     /// hands out must become durable, however often that is tried, before [`Namespace::checkpoint_done`].
     pub fn checkpoint_begin(&mut self) {
         self.dirty.begin();
-        let count = (row::COUNT_KEY.to_vec(), Some(self.inode_count.to_le_bytes().to_vec()));
+        let count = (row::count_key(), Some(self.inode_count.to_le_bytes().to_vec()));
         self.dirty.saved().push(count);
         let images = self.dirty.images.take_unwritten();
         self.dirty.saved().extend(images);
         if self.decoupling_last > 0 {
-            let last = (row::DECOUPLING_LAST_KEY.to_vec(), Some(self.decoupling_last.to_le_bytes().to_vec()));
+            let last = (row::decoupling_last_key(), Some(self.decoupling_last.to_le_bytes().to_vec()));
             self.dirty.saved().push(last);
         }
     }

@@ -22,6 +22,7 @@ use chiton_types::{BlockId, Ino};
 
 use crate::before_images::BeforeImages;
 use crate::namespace::RowChange;
+use crate::row::tag;
 use keys::Keys;
 
 /// The row was looked at since the clock's hand passed last.
@@ -57,20 +58,22 @@ pub(crate) enum DirtyKey {
 
 impl DirtyKey {
     /// The order of the rows' keys in the store (names of one hash apart).
-    fn order(&self) -> (u8, u64, u64) {
+    fn order(&self) -> (u16, u8, u64, u64) {
+        let of_inode = |ino: Ino, tag, rest| (ino.shard().0, tag, ino.0, rest);
+        let of_plate = |tag, first, rest| (0, tag, first, rest);
         match *self {
-            DirtyKey::Block(block) => (b'B', block.writer, block.number),
-            DirtyKey::Content(ino) => (b'C', ino.0, 0),
-            DirtyKey::Decoupling(id) => (b'D', u64::from(id), 0),
-            DirtyKey::Entry(dir, hash) => (b'E', dir.0, hash),
-            DirtyKey::Garbage(block) => (b'G', block.writer, block.number),
-            DirtyKey::History(version) => (b'H', version, 0),
-            DirtyKey::Inode(ino) => (b'I', ino.0, 0),
-            DirtyKey::Linked(ino) => (b'L', ino.0, 0),
-            DirtyKey::Chunk(ino, n) => (b'M', ino.0, u64::from(n)),
-            DirtyKey::Orphan(ino) => (b'O', ino.0, 0),
-            DirtyKey::Policy(ino) => (b'P', ino.0, 0),
-            DirtyKey::Xattrs(ino) => (b'X', ino.0, 0),
+            DirtyKey::Block(block) => of_plate(tag::BLOCK, block.writer, block.number),
+            DirtyKey::Content(ino) => of_inode(ino, tag::CONTENT, 0),
+            DirtyKey::Decoupling(id) => of_plate(tag::DECOUPLING, u64::from(id), 0),
+            DirtyKey::Entry(dir, hash) => of_inode(dir, tag::ENTRY, hash),
+            DirtyKey::Garbage(block) => of_plate(tag::GARBAGE, block.writer, block.number),
+            DirtyKey::History(version) => of_plate(tag::HISTORY, version, 0),
+            DirtyKey::Inode(ino) => of_inode(ino, tag::INODE, 0),
+            DirtyKey::Linked(ino) => of_inode(ino, tag::LINKED, 0),
+            DirtyKey::Chunk(ino, n) => of_inode(ino, tag::CHUNK, u64::from(n)),
+            DirtyKey::Orphan(ino) => of_inode(ino, tag::ORPHAN, 0),
+            DirtyKey::Policy(ino) => of_inode(ino, tag::POLICY, 0),
+            DirtyKey::Xattrs(ino) => of_inode(ino, tag::XATTRS, 0),
         }
     }
 }

@@ -37,7 +37,7 @@ mod validate;
 mod values;
 
 pub use apply::Misfit;
-pub use before_images::KnownFile;
+pub use before_images::{KnownFile, image_tag};
 pub use dir::Slot;
 pub use dirty::CheckpointList;
 pub use fault::{Fault, Need};
@@ -45,6 +45,10 @@ pub use inode::Inode;
 pub use namespace::{Known, Listing, Mapped, Namespace, RowChange};
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
 pub use plan::{ContentIn, Context, InodeFacts, PlanState, Planned, WARM_OPS, plan};
-pub use stored::{StoredInode, StoredRow, entry_of_key, entry_row_key, inode_row_key};
+pub use row::{
+    INODE_KEY_BYTES, ino_of, inode_row, plate_row_key, rest_of_plate_row, row_key, rows_with_tag, start_rows,
+    tag, tag_of,
+};
+pub use stored::{StoredInode, StoredRow, entry_of_key, entry_row_key};
 pub use validate::Inconsistency;
 pub use values::Xattrs;

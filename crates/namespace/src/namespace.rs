@@ -143,7 +143,7 @@ impl Namespace {
         };
         vec![
             (row::inode_key(Ino::ROOT), Some(root.encode())),
-            (row::COUNT_KEY.to_vec(), Some(1u64.to_le_bytes().to_vec())),
+            (row::count_key(), Some(1u64.to_le_bytes().to_vec())),
         ]
     }
 

@@ -8,19 +8,17 @@
 use std::fmt;
 
 use chiton_model::CHUNK_BYTES;
-use chiton_model::Decoupling;
-use chiton_model::PolicyChange;
 use chiton_types::codec::{Malformed, Take};
-use chiton_types::{BlockId, Ino, Kind, Position};
+use chiton_types::{Ino, Kind, Position, ShardId};
 
-use crate::before_images;
 use crate::chunk::Chunk;
 use crate::dirty::{REFERENCED, is_dirty};
 use crate::fault::Need;
 use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
 use crate::realm::Parents;
-use crate::row;
+use crate::row::{self, INODE_KEY_BYTES, tag};
+use crate::stored::StoredRow;
 use crate::values::{
     BlockKey, ChunkKey, ContentKey, DecouplingKey, GarbageKey, HistoryKey, LinkedKey, OrphanKey, PolicyKey,
     Present, Xattrs, XattrsKey,
@@ -85,21 +83,21 @@ pub struct CorruptRow {
 
 impl fmt::Display for CorruptRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.key.first() {
-            Some(b'I') => "an inode",
-            Some(b'E') => "an entry of a directory",
-            Some(b'C') => "the content of a file",
-            Some(b'M') => "the map of a file",
-            Some(b'X') => "extended attributes",
-            Some(b'B') => "the references of a block",
-            Some(b'G') => "a block to be deleted",
-            Some(b'O') => "an inode to be removed",
-            Some(b'N') => "the number of inodes",
-            Some(b'D') => "a decoupling",
-            Some(b'V') => "a row as a decoupled client saw it",
+        let what = match row::tag_of(&self.key) {
+            Some(tag::INODE) => "an inode",
+            Some(tag::ENTRY) => "an entry of a directory",
+            Some(tag::CONTENT) => "the content of a file",
+            Some(tag::CHUNK) => "the map of a file",
+            Some(tag::XATTRS) => "extended attributes",
+            Some(tag::BLOCK) => "the references of a block",
+            Some(tag::GARBAGE) => "a block to be deleted",
+            Some(tag::ORPHAN) => "an inode to be removed",
+            Some(tag::COUNT) => "the number of inodes",
+            Some(tag::DECOUPLING) => "a decoupling",
+            Some(tag::IMAGE) => "a row as a decoupled client saw it",
             _ => "an unknown kind",
         };
-        let of = self.key.get(1..9).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+        let of = row::ino_of(&self.key);
         let of = of.map(|id| format!(", of {id}")).unwrap_or_default();
         write!(
             f,
@@ -115,62 +113,65 @@ impl std::error::Error for CorruptRow {}
 const PAGE_ROWS: usize = 4096;
 
 impl Namespace {
-    /// An empty cache over a formatted store; loads what is always in memory (orphans, garbage, the count).
+    /// An empty cache over a formatted store with so many shards; loads what is always in memory.
     ///
     /// # Errors
     /// If the store fails or a row is corrupt. A store without the row of the count is not formatted: corrupt.
-    pub fn open<S: RowSource>(source: &S) -> Result<Namespace, OpenError<S::Error>> {
+    pub fn open<S: RowSource>(source: &S, shards: u16) -> Result<Namespace, OpenError<S::Error>> {
+        let mut rows = Rows::new();
+        for shard in (0..shards).map(ShardId) {
+            let (start, end) = row::start_rows(shard);
+            rows.extend(scan_range(source, start, &end).map_err(OpenError::Source)?);
+        }
+        Namespace::of_start_rows(rows).map_err(OpenError::Corrupt)
+    }
+
+    /// The same, with the rows that are always in memory: those of [`crate::start_rows`] of all shards, in order. Rows that are not
+    /// the namespace's are passed over.
+    ///
+    /// # Errors
+    /// As [`Namespace::open`].
+    pub fn of_start_rows(rows: Rows) -> Result<Namespace, CorruptRow> {
         let mut ns = Namespace::new();
-        let corrupt = |key: &[u8], expected| {
-            OpenError::Corrupt(CorruptRow { key: key.to_vec(), cause: Malformed { expected } })
-        };
-        let count = source.get(row::COUNT_KEY).map_err(OpenError::Source)?;
-        let count = count.as_deref().and_then(|v| v.try_into().ok());
-        ns.inode_count = u64::from_le_bytes(
-            count.ok_or_else(|| corrupt(row::COUNT_KEY, "the number of inodes in 8 bytes"))?,
-        );
-        for (key, _) in scan_all(source, b"O")? {
-            let ino = key.get(1..).and_then(|k| k.try_into().ok()).map(u64::from_be_bytes);
-            ns.orphans
-                .install(OrphanKey(Ino(ino.ok_or_else(|| corrupt(&key, "an inode number"))?)), Some(Present));
-        }
-        for (key, _) in scan_all(source, b"G")? {
-            let block = block_of(&key).ok_or_else(|| corrupt(&key, "a block's name"))?;
-            ns.garbage.install(GarbageKey(block), Some(Present));
-        }
-        for (key, value) in scan_all(source, b"P")? {
-            let change = PolicyChange::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
-            ns.policies.install(PolicyKey(change.ino), Some(change));
-            ns.policy_count += 1;
-        }
-        for (key, value) in scan_all(source, b"H")? {
-            let change = PolicyChange::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
-            ns.policy_version = ns.policy_version.max(change.version);
-            ns.policy_history.install(HistoryKey(change.version), Some(change));
-        }
-        for (key, value) in scan_all(source, b"L")? {
-            let ino = key.get(1..).and_then(|k| k.try_into().ok()).map(u64::from_be_bytes);
-            let ino = Ino(ino.ok_or_else(|| corrupt(&key, "an inode number"))?);
-            let parents = Parents::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
-            ns.linked.install(LinkedKey(ino), Some(parents));
-        }
-        for (key, value) in scan_all(source, b"D")? {
-            if key == row::DECOUPLING_LAST_KEY {
-                let last = value.as_slice().try_into().map(u32::from_le_bytes);
-                ns.decoupling_last = last.map_err(|_| corrupt(&key, "the number of a decoupling"))?;
-                continue;
+        let mut is_counted = false;
+        for (key, value) in rows {
+            match StoredRow::decode(&key, &value)? {
+                Some(StoredRow::InodeCount(count)) => {
+                    ns.inode_count = count;
+                    is_counted = true;
+                }
+                Some(StoredRow::Orphan(ino)) => ns.orphans.install(OrphanKey(ino), Some(Present)),
+                Some(StoredRow::Garbage(block)) => ns.garbage.install(GarbageKey(block), Some(Present)),
+                Some(StoredRow::Policy(ino, change)) => {
+                    ns.policies.install(PolicyKey(ino), Some(change));
+                    ns.policy_count += 1;
+                }
+                Some(StoredRow::PolicyChange(version, change)) => {
+                    ns.policy_version = ns.policy_version.max(version);
+                    ns.policy_history.install(HistoryKey(version), Some(change));
+                }
+                Some(StoredRow::Linked(ino, dirs)) => {
+                    ns.linked.install(LinkedKey(ino), Some(Parents(dirs)));
+                }
+                Some(StoredRow::Image(id, row, value)) => ns.dirty.images.install(id, row, value),
+                Some(StoredRow::DecouplingLast(last)) => ns.decoupling_last = last,
+                Some(StoredRow::Decoupling(decoupling)) => {
+                    let id = decoupling.id.0;
+                    if id > ns.decoupling_last {
+                        return Err(CorruptRow {
+                            key,
+                            cause: Malformed { expected: "the number of a decoupling" },
+                        });
+                    }
+                    ns.decouplings.install(DecouplingKey(id), Some(*decoupling));
+                    ns.decoupling_count += 1;
+                }
+                _ => {}
             }
-            let decoupling = Decoupling::decode(&value).map_err(|e| corrupt(&key, e.expected))?;
-            let id = decoupling.id.0;
-            if key != row::decoupling_key(id) || id > ns.decoupling_last {
-                return Err(corrupt(&key, "the number of a decoupling"));
-            }
-            ns.decouplings.install(DecouplingKey(id), Some(decoupling));
-            ns.decoupling_count += 1;
         }
-        for (key, value) in scan_all(source, b"V")? {
-            let image = before_images::decode(&key, &value).map_err(|e| corrupt(&key, e.expected))?;
-            ns.dirty.images.install(image.0, image.1, image.2);
+        if !is_counted {
+            let cause = Malformed { expected: "the number of inodes in 8 bytes" };
+            return Err(CorruptRow { key: row::count_key(), cause });
         }
         Ok(ns)
     }
@@ -191,11 +192,11 @@ impl Namespace {
             Need::Chunk(ino, n) => one(row::chunk_key(*ino, *n))?,
             Need::Xattrs(ino) => one(row::xattrs_key(*ino))?,
             Need::Block(block) => one(row::block_key(*block))?,
-            Need::Dir(dir) => scan_prefix(source, &row::entry_key(*dir, 0, b"")[..9])?,
-            Need::Chunks(ino) => scan_prefix(source, &row::chunk_key(*ino, 0)[..9])?,
+            Need::Dir(dir) => scan_prefix(source, row::entries_prefix(*dir))?,
+            Need::Chunks(ino) => scan_prefix(source, row::chunks_prefix(*ino))?,
             Need::Slice { dir, after, rows } => {
                 let start = row::entry_key(*dir, after + 1, b"");
-                let end = row::after_prefix(&start[..9]);
+                let end = row::after_prefix(&row::entries_prefix(*dir));
                 let mut got = source.scan(&start, &end, *rows as usize)?;
                 exhausted = got.len() < *rows as usize;
                 // Entries of one hash are never parted.
@@ -284,7 +285,8 @@ impl Namespace {
             }
             Need::Chunks(ino) => {
                 for (key, value) in &rows {
-                    let n = key.get(9..).and_then(|k| k.try_into().ok()).map(u32::from_be_bytes);
+                    let n =
+                        key.get(INODE_KEY_BYTES..).and_then(|k| k.try_into().ok()).map(u32::from_be_bytes);
                     let n = n.ok_or(corrupt(key, Malformed { expected: "the number of a chunk" }))?;
                     let chunk = decode_chunk(value, n).map_err(|e| corrupt(key, e))?;
                     self.chunks.install(ChunkKey(ino, n), Some(chunk));
@@ -422,23 +424,21 @@ pub(crate) fn decode_chunk(value: &[u8], n: u32) -> Result<Chunk, Malformed> {
 /// The hash in the key of an entry's row. A key that is too short stands before all entries with what it has of one.
 fn hash_in(key: &[u8]) -> u64 {
     let mut hash = [0; 8];
-    for (to, from) in hash.iter_mut().zip(key.iter().skip(9)) {
+    for (to, from) in hash.iter_mut().zip(key.iter().skip(INODE_KEY_BYTES)) {
         *to = *from;
     }
     u64::from_be_bytes(hash)
 }
 
-pub(crate) fn block_of(key: &[u8]) -> Option<BlockId> {
-    let (writer, number) = key.get(1..)?.split_first_chunk::<8>()?;
-    Some(BlockId { writer: u64::from_be_bytes(*writer), number: u64::from_be_bytes(number.try_into().ok()?) })
+fn scan_prefix<S: RowSource>(source: &S, prefix: Vec<u8>) -> Result<Rows, S::Error> {
+    let end = row::after_prefix(&prefix);
+    scan_range(source, prefix, &end)
 }
 
-fn scan_prefix<S: RowSource>(source: &S, prefix: &[u8]) -> Result<Rows, S::Error> {
-    let end = row::after_prefix(prefix);
+fn scan_range<S: RowSource>(source: &S, mut start: Vec<u8>, end: &[u8]) -> Result<Rows, S::Error> {
     let mut rows = Rows::new();
-    let mut start = prefix.to_vec();
     loop {
-        let page = source.scan(&start, &end, PAGE_ROWS)?;
+        let page = source.scan(&start, end, PAGE_ROWS)?;
         let more = page.len() == PAGE_ROWS;
         rows.extend(page);
         match rows.last().filter(|_| more) {
@@ -446,10 +446,6 @@ fn scan_prefix<S: RowSource>(source: &S, prefix: &[u8]) -> Result<Rows, S::Error
             None => return Ok(rows),
         }
     }
-}
-
-fn scan_all<S: RowSource>(source: &S, prefix: &[u8]) -> Result<Rows, OpenError<S::Error>> {
-    scan_prefix(source, prefix).map_err(OpenError::Source)
 }
 
 /// The chunk in which a byte of a file is.

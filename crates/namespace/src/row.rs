@@ -1,89 +1,212 @@
 //! Keys and values of the metadata store's rows. Documented in `docs/formats.md`, "Rows".
 //!
-//! Integers in keys are big-endian, so that the rows of a directory or a file are neighbours in order.
+//! ```text
+//!   shard u16 │ tag │ of an inode: its number within the shard, 6 bytes │ …      rows of an inode, in its shard
+//!   0         │ tag │ …                                                          rows of the plate, in its first shard
+//! ```
+//!
+//! Invariants:
+//! - Integers in keys are big-endian, so that the rows of a directory or a file are neighbours in order.
+//! - A plate is one range of keys: all its rows begin with one of its shards.
+//! - Rows with a capital tag, or with tag 0, are in memory whole from the start. Within a shard they stand before the others, so a
+//!   start reads one range a shard ([`start_rows`]).
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{BlockId, Ino, Kind, Name, Position};
+use chiton_types::{BlockId, Ino, Kind, Name, Position, ShardId};
 
-/// `I` ino → inode.
-pub(crate) fn inode_key(ino: Ino) -> Vec<u8> {
-    key(b'I', ino.0, &[])
+/// Tags of the namespace's rows.
+pub mod tag {
+    /// A decoupling, and the number of the last one.
+    pub const DECOUPLING: u8 = b'D';
+    /// Nothing refers to the block.
+    pub const GARBAGE: u8 = b'G';
+    /// A change of a policy.
+    pub const HISTORY: u8 = b'H';
+    /// The directories of a file with several names.
+    pub const LINKED: u8 = b'L';
+    /// Number of inodes.
+    pub const COUNT: u8 = b'N';
+    /// The inode has no name.
+    pub const ORPHAN: u8 = b'O';
+    /// The policy that a directory carries.
+    pub const POLICY: u8 = b'P';
+    /// A row as a decoupled client saw it.
+    pub const IMAGE: u8 = b'V';
+    /// References of a shared block.
+    pub const BLOCK: u8 = b'b';
+    /// Inline content, or the target of a symbolic link.
+    pub const CONTENT: u8 = b'c';
+    /// An entry of a directory.
+    pub const ENTRY: u8 = b'e';
+    /// An inode.
+    pub const INODE: u8 = b'i';
+    /// Within an image: a chunk that no row is like any more, whose blocks stay.
+    pub const KEPT_CHUNK: u8 = b'k';
+    /// Extents of a chunk of a file.
+    pub const CHUNK: u8 = b'm';
+    /// Extended attributes.
+    pub const XATTRS: u8 = b'x';
 }
 
-/// `E` dir hash name → entry.
+/// The shard in whose range the rows of the plate itself stand: its first. There is one plate.
+const PLATE: ShardId = ShardId(0);
+/// The first tag of rows that are fetched when they are needed.
+const FETCHED: u8 = b'a';
+
+/// Key of a row in the range of a shard.
+pub fn row_key(shard: ShardId, tag: u8, rest: &[u8]) -> Vec<u8> {
+    let mut k = Vec::with_capacity(3 + rest.len());
+    k.extend_from_slice(&shard.0.to_be_bytes());
+    k.push(tag);
+    k.extend_from_slice(rest);
+    k
+}
+
+/// Key of a row of the plate itself.
+pub fn plate_row_key(tag: u8, rest: &[u8]) -> Vec<u8> {
+    row_key(PLATE, tag, rest)
+}
+
+/// What a row of the plate itself has behind its tag; `None` if the key is not of such a row.
+pub fn rest_of_plate_row(key: &[u8], tag: u8) -> Option<&[u8]> {
+    let [0, 0, found, rest @ ..] = key else { return None };
+    (*found == tag).then_some(rest)
+}
+
+/// Key of a row of an inode, and prefix of the rows with this tag of the inode.
+pub fn inode_row(tag: u8, ino: Ino) -> Vec<u8> {
+    let [a, b, counter @ ..] = ino.0.to_be_bytes();
+    let mut k = Vec::with_capacity(INODE_KEY_BYTES);
+    k.extend_from_slice(&[a, b, tag]);
+    k.extend_from_slice(&counter);
+    k
+}
+
+/// The tag in a key.
+pub fn tag_of(key: &[u8]) -> Option<u8> {
+    key.get(2).copied()
+}
+
+/// The inode in the key of one of its rows.
+pub fn ino_of(key: &[u8]) -> Option<Ino> {
+    let [a, b, _, counter @ ..] = key.first_chunk::<INODE_KEY_BYTES>()?;
+    let mut number = [*a, *b, 0, 0, 0, 0, 0, 0];
+    number[2..].copy_from_slice(counter);
+    Some(Ino(u64::from_be_bytes(number)))
+}
+
+/// The rows of a shard with this tag: from, to (exclusive).
+pub fn rows_with_tag(shard: ShardId, tag: u8) -> (Vec<u8>, Vec<u8>) {
+    (row_key(shard, tag, &[]), row_key(shard, tag + 1, &[]))
+}
+
+/// The rows of a shard that are in memory whole from the start: from, to (exclusive).
+pub fn start_rows(shard: ShardId) -> (Vec<u8>, Vec<u8>) {
+    (row_key(shard, 0, &[]), row_key(shard, FETCHED, &[]))
+}
+
+/// Bytes of the key of a row of an inode that has nothing behind its number.
+pub const INODE_KEY_BYTES: usize = 9;
+
+/// Inode.
+pub(crate) fn inode_key(ino: Ino) -> Vec<u8> {
+    inode_row(tag::INODE, ino)
+}
+
+/// … hash name → entry.
 pub(crate) fn entry_key(dir: Ino, hash: u64, name: &[u8]) -> Vec<u8> {
-    let mut k = Vec::with_capacity(17 + name.len());
-    k.push(b'E');
-    k.extend_from_slice(&dir.0.to_be_bytes());
+    let mut k = entries_prefix(dir);
+    k.reserve_exact(8 + name.len());
     k.extend_from_slice(&hash.to_be_bytes());
     k.extend_from_slice(name);
     k
 }
 
-/// `C` ino → inline content or target.
+/// Prefix of the entries of a directory.
+pub(crate) fn entries_prefix(dir: Ino) -> Vec<u8> {
+    inode_row(tag::ENTRY, dir)
+}
+
+/// Inline content or target.
 pub(crate) fn content_key(ino: Ino) -> Vec<u8> {
-    key(b'C', ino.0, &[])
+    inode_row(tag::CONTENT, ino)
 }
 
-/// `M` ino chunk → extents.
+/// … chunk → extents.
 pub(crate) fn chunk_key(ino: Ino, chunk: u32) -> Vec<u8> {
-    key(b'M', ino.0, &chunk.to_be_bytes())
+    let mut k = chunks_prefix(ino);
+    k.extend_from_slice(&chunk.to_be_bytes());
+    k
 }
 
-/// `X` ino → extended attributes.
+/// Prefix of the chunks of a file.
+pub(crate) fn chunks_prefix(ino: Ino) -> Vec<u8> {
+    inode_row(tag::CHUNK, ino)
+}
+
+/// Extended attributes.
 pub(crate) fn xattrs_key(ino: Ino) -> Vec<u8> {
-    key(b'X', ino.0, &[])
+    inode_row(tag::XATTRS, ino)
 }
 
-/// `B` writer number → references of a shared block.
+/// The plate's: writer number → references of a shared block.
 pub(crate) fn block_key(block: BlockId) -> Vec<u8> {
-    key(b'B', block.writer, &block.number.to_be_bytes())
+    of_block(tag::BLOCK, block)
 }
 
-/// `O` ino → nothing: the inode has no name.
+/// The inode has no name.
 pub(crate) fn orphan_key(ino: Ino) -> Vec<u8> {
-    key(b'O', ino.0, &[])
+    inode_row(tag::ORPHAN, ino)
 }
 
-/// `G` writer number → nothing: nothing refers to the block.
+/// The plate's: writer number → nothing: nothing refers to the block.
 pub(crate) fn garbage_key(block: BlockId) -> Vec<u8> {
-    key(b'G', block.writer, &block.number.to_be_bytes())
+    of_block(tag::GARBAGE, block)
 }
 
-/// `P` ino → the policy that a directory carries.
+/// The policy that a directory carries.
 pub(crate) fn policy_key(ino: Ino) -> Vec<u8> {
-    key(b'P', ino.0, &[])
+    inode_row(tag::POLICY, ino)
 }
 
-/// `H` version → a change of a policy.
+/// The plate's: version → a change of a policy.
 pub(crate) fn history_key(version: u64) -> Vec<u8> {
-    key(b'H', version, &[])
+    plate_row_key(tag::HISTORY, &version.to_be_bytes())
 }
 
-/// `L` ino → the directories of a file with several names.
+/// The directories of a file with several names.
 pub(crate) fn linked_key(ino: Ino) -> Vec<u8> {
-    key(b'L', ino.0, &[])
+    inode_row(tag::LINKED, ino)
 }
 
-/// `D` number → a decoupling.
+/// The plate's: number → a decoupling.
 pub(crate) fn decoupling_key(id: u32) -> Vec<u8> {
-    let mut k = vec![b'D'];
-    k.extend_from_slice(&id.to_be_bytes());
+    plate_row_key(tag::DECOUPLING, &id.to_be_bytes())
+}
+
+/// The plate's: number of the last decoupling.
+pub(crate) fn decoupling_last_key() -> Vec<u8> {
+    plate_row_key(tag::DECOUPLING, &[])
+}
+
+/// The plate's: number of inodes.
+pub(crate) fn count_key() -> Vec<u8> {
+    plate_row_key(tag::COUNT, &[])
+}
+
+fn of_block(tag: u8, block: BlockId) -> Vec<u8> {
+    let mut k = Vec::with_capacity(19);
+    k.extend_from_slice(&PLATE.0.to_be_bytes());
+    k.push(tag);
+    k.extend_from_slice(&block.writer.to_be_bytes());
+    k.extend_from_slice(&block.number.to_be_bytes());
     k
 }
 
-/// `D` → number of the last decoupling.
-pub(crate) const DECOUPLING_LAST_KEY: &[u8] = b"D";
-
-/// `N` → number of inodes.
-pub(crate) const COUNT_KEY: &[u8] = b"N";
-
-fn key(tag: u8, id: u64, rest: &[u8]) -> Vec<u8> {
-    let mut k = Vec::with_capacity(9 + rest.len());
-    k.push(tag);
-    k.extend_from_slice(&id.to_be_bytes());
-    k.extend_from_slice(rest);
-    k
+/// The block in the key of its row.
+pub(crate) fn block_of(key: &[u8]) -> Option<BlockId> {
+    let (writer, number) = key.get(3..)?.split_first_chunk::<8>()?;
+    Some(BlockId { writer: u64::from_be_bytes(*writer), number: u64::from_be_bytes(number.try_into().ok()?) })
 }
 
 /// The key after every key that begins with `prefix` (whose last byte is below 255 somewhere).
@@ -110,7 +233,7 @@ pub(crate) fn encode_entry(ino: Ino, kind: Kind, position: Position) -> Vec<u8> 
 /// What the key of an entry's row says: hash, name.
 pub(crate) fn decode_entry_key(key: &[u8]) -> Result<(u64, Name), Malformed> {
     let bad = Malformed { expected: "an entry row" };
-    let rest = key.get(9..).ok_or(bad.clone())?;
+    let rest = key.get(INODE_KEY_BYTES..).ok_or(bad.clone())?;
     let (hash, name) = rest.split_first_chunk::<8>().ok_or(bad.clone())?;
     let (hash, name) = (u64::from_be_bytes(*hash), Name::new(name).map_err(|_| bad.clone())?);
     if hash != name.hash64() { Err(bad) } else { Ok((hash, name)) }

@@ -15,9 +15,9 @@ use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
 use crate::before_images;
 use crate::chunk::Chunk;
 use crate::inode::{ACCESS_LIST, APPEND_ONLY, DEFAULT_LIST, IMMUTABLE, INLINE, Inode, MAPPED, XATTRS};
-use crate::paging::{CorruptRow, block_of, decode_chunk};
+use crate::paging::{CorruptRow, decode_chunk};
 use crate::realm::Parents;
-use crate::row;
+use crate::row::{self, INODE_KEY_BYTES, tag};
 use crate::tables::TableValue;
 use crate::values::Xattrs;
 
@@ -73,9 +73,9 @@ pub struct StoredInode {
 /// One row of the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredRow {
-    /// `I`.
+    /// `i`.
     Inode(StoredInode),
-    /// `E`.
+    /// `e`.
     Entry {
         /// Directory.
         dir: Ino,
@@ -88,13 +88,13 @@ pub enum StoredRow {
         /// Position of the last change.
         position: Position,
     },
-    /// `C`.
+    /// `c`.
     Content(Ino, Vec<u8>),
-    /// `M`: file, number of the chunk, chunk.
+    /// `m`: file, number of the chunk, chunk.
     Chunk(Ino, u32, Chunk),
-    /// `X`.
+    /// `x`.
     Xattrs(Ino, BTreeMap<Vec<u8>, Vec<u8>>),
-    /// `B`: references of a shared block.
+    /// `b`: references of a shared block.
     References(BlockId, u32),
     /// `G`.
     Garbage(BlockId),
@@ -128,59 +128,68 @@ impl StoredRow {
 
     fn read(key: &[u8], value: &[u8]) -> Result<Option<StoredRow>, Malformed> {
         let bad = |expected| Malformed { expected };
-        let number =
-            |rest: &[u8]| rest.try_into().map(u64::from_be_bytes).map_err(|_| bad("an inode number"));
         let empty = || if value.is_empty() { Ok(()) } else { Err(bad("an empty value")) };
-        let row = match key {
-            [b'I', ino @ ..] => StoredRow::Inode(Inode::decode(Ino(number(ino)?), value)?.into()),
-            [b'E', ..] => {
-                let dir = Ino(number(key.get(1..9).unwrap_or_default())?);
+        // Of a row of an inode with nothing behind its number.
+        let ino = || {
+            let whole = (key.len() == INODE_KEY_BYTES).then(|| row::ino_of(key)).flatten();
+            whole.ok_or(bad("an inode number"))
+        };
+        let found = row::tag_of(key);
+        let of_plate = |tag| if found == Some(tag) { row::rest_of_plate_row(key, tag) } else { None };
+        let row = match found {
+            Some(tag::INODE) => {
+                let ino = ino()?;
+                StoredRow::Inode(Inode::decode(ino, value)?.into())
+            }
+            Some(tag::ENTRY) => {
+                let dir = row::ino_of(key).ok_or(bad("an inode number"))?;
                 let (_, name, ino, kind, position) = row::decode_entry(key, value)?;
                 StoredRow::Entry { dir, name, ino, kind, position }
             }
-            [b'C', ino @ ..] => StoredRow::Content(Ino(number(ino)?), value.to_vec()),
-            [b'M', rest @ ..] => {
-                let (ino, n) = rest.split_at_checked(8).ok_or(bad("an inode number"))?;
-                let n = n.try_into().map(u32::from_be_bytes).map_err(|_| bad("the number of a chunk"))?;
-                StoredRow::Chunk(Ino(number(ino)?), n, decode_chunk(value, n)?)
+            Some(tag::CONTENT) => StoredRow::Content(ino()?, value.to_vec()),
+            Some(tag::CHUNK) => {
+                let ino = row::ino_of(key).ok_or(bad("an inode number"))?;
+                let n = key[INODE_KEY_BYTES..].try_into().map(u32::from_be_bytes);
+                let n = n.map_err(|_| bad("the number of a chunk"))?;
+                StoredRow::Chunk(ino, n, decode_chunk(value, n)?)
             }
-            [b'X', ino @ ..] => StoredRow::Xattrs(Ino(number(ino)?), Xattrs::decode(value)?.0),
-            [b'B', ..] => {
+            Some(tag::XATTRS) => StoredRow::Xattrs(ino()?, Xattrs::decode(value)?.0),
+            Some(tag::ORPHAN) => {
+                empty()?;
+                StoredRow::Orphan(ino()?)
+            }
+            Some(tag::POLICY) => StoredRow::Policy(ino()?, PolicyChange::decode(value)?),
+            Some(tag::LINKED) => StoredRow::Linked(ino()?, Parents::decode(value)?.0),
+            Some(tag::IMAGE) => {
+                let (id, row, value) = before_images::decode(key, value)?;
+                StoredRow::Image(id, row, value)
+            }
+            Some(tag::BLOCK) if of_plate(tag::BLOCK).is_some() => {
                 let mut v = Take::new(value);
                 let count = u32::try_from(v.varint()?).map_err(|_| bad("a count of references"))?;
                 v.finish()?;
-                StoredRow::References(block_of(key).ok_or(bad("a block's name"))?, count)
+                StoredRow::References(row::block_of(key).ok_or(bad("a block's name"))?, count)
             }
-            [b'G', ..] => {
+            Some(tag::GARBAGE) if of_plate(tag::GARBAGE).is_some() => {
                 empty()?;
-                StoredRow::Garbage(block_of(key).ok_or(bad("a block's name"))?)
+                StoredRow::Garbage(row::block_of(key).ok_or(bad("a block's name"))?)
             }
-            [b'O', ino @ ..] => {
-                empty()?;
-                StoredRow::Orphan(Ino(number(ino)?))
-            }
-            [b'P', ino @ ..] => StoredRow::Policy(Ino(number(ino)?), PolicyChange::decode(value)?),
-            [b'H', version @ ..] => {
+            Some(tag::HISTORY) if let Some(version) = of_plate(tag::HISTORY) => {
                 let version = version.try_into().map_err(|_| bad("the number of a change"))?;
                 StoredRow::PolicyChange(u64::from_be_bytes(version), PolicyChange::decode(value)?)
             }
-            [b'L', ino @ ..] => StoredRow::Linked(Ino(number(ino)?), Parents::decode(value)?.0),
-            [b'D'] => {
+            Some(tag::DECOUPLING) if of_plate(tag::DECOUPLING) == Some(&[]) => {
                 let last = value.try_into().map_err(|_| bad("the number of a decoupling"))?;
                 StoredRow::DecouplingLast(u32::from_le_bytes(last))
             }
-            [b'D', id @ ..] => {
+            Some(tag::DECOUPLING) if let Some(id) = of_plate(tag::DECOUPLING) => {
                 let decoupling = Decoupling::decode(value)?;
                 if id != decoupling.id.0.to_be_bytes() {
                     return Err(bad("the number of a decoupling"));
                 }
                 StoredRow::Decoupling(Box::new(decoupling))
             }
-            [b'V', ..] => {
-                let (id, row, value) = before_images::decode(key, value)?;
-                StoredRow::Image(id, row, value)
-            }
-            [b'N'] => {
+            Some(tag::COUNT) if of_plate(tag::COUNT) == Some(&[]) => {
                 let count = value.try_into().map_err(|_| bad("the number of inodes in 8 bytes"))?;
                 StoredRow::InodeCount(u64::from_le_bytes(count))
             }
@@ -204,9 +213,9 @@ impl StoredRow {
             StoredRow::PolicyChange(version, _) => row::history_key(*version),
             StoredRow::Linked(ino, _) => row::linked_key(*ino),
             StoredRow::Decoupling(decoupling) => row::decoupling_key(decoupling.id.0),
-            StoredRow::DecouplingLast(_) => row::DECOUPLING_LAST_KEY.to_vec(),
+            StoredRow::DecouplingLast(_) => row::decoupling_last_key(),
             StoredRow::Image(id, row, _) => before_images::image_key(*id, row),
-            StoredRow::InodeCount(_) => row::COUNT_KEY.to_vec(),
+            StoredRow::InodeCount(_) => row::count_key(),
         }
     }
 
@@ -230,11 +239,6 @@ impl StoredRow {
     }
 }
 
-/// Key of an inode's row.
-pub fn inode_row_key(ino: Ino) -> Vec<u8> {
-    row::inode_key(ino)
-}
-
 /// Key of the row of an entry.
 pub fn entry_row_key(dir: Ino, name: &Name) -> Vec<u8> {
     row::entry_key(dir, name.hash64(), name.as_bytes())
@@ -242,9 +246,11 @@ pub fn entry_row_key(dir: Ino, name: &Name) -> Vec<u8> {
 
 /// What the key of an entry's row says, whatever its value: directory and name. `None` if it is no such key.
 pub fn entry_of_key(key: &[u8]) -> Option<(Ino, Name)> {
-    let dir = key.strip_prefix(b"E")?.first_chunk::<8>()?;
+    if row::tag_of(key) != Some(tag::ENTRY) {
+        return None;
+    }
     let (_, name) = row::decode_entry_key(key).ok()?;
-    Some((Ino(u64::from_be_bytes(*dir)), name))
+    Some((row::ino_of(key)?, name))
 }
 
 impl From<Inode> for StoredInode {

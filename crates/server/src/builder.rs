@@ -12,7 +12,7 @@ use chiton_journal::{
     Frame, Identity, Journal, JournalError, MemoryPlace, ReplayError, Shape, replay, reset,
 };
 use chiton_metastore::{MemoryMetastore, Metastore};
-use chiton_namespace::{Fetched, Namespace, Need, OpenError};
+use chiton_namespace::{Fetched, Namespace, Need};
 use chiton_objects::MemoryObjects;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::pool::Pool;
@@ -35,7 +35,7 @@ use crate::room::Space;
 use crate::rows::Rows;
 use crate::session_ids::{self, SessionIds};
 use crate::severable::Severable;
-use crate::startup::{EPOCH, journal_error, own_rows, replay_frame, session_mark, store_error};
+use crate::startup::{EPOCH, journal_error, namespace_of, replay_frame, session_mark, store_error};
 use crate::stores::{Meta, Source, Stores};
 use crate::waiters::Waiters;
 
@@ -166,12 +166,7 @@ fn engine_over(
     settings: Settings,
     m: &Moment,
 ) -> Result<(Engine, Position), StartError> {
-    let ns = match Namespace::open(&Source(store)) {
-        Ok(ns) => ns,
-        Err(OpenError::Source(e)) => return Err(store_error(&e)),
-        Err(OpenError::Corrupt(row)) => return Err(StartError::Corrupt(row.to_string())),
-    };
-    let rows = own_rows(store, info.shards)?;
+    let (ns, rows) = namespace_of(store, info.shards)?;
     let stored = rows.position;
     Ok((Engine::from_rows(settings, ns, rows, m), stored))
 }

@@ -30,7 +30,7 @@ impl fmt::Display for FormatError {
                 write!(f, "{data} is not empty, and holds no file system of Chiton: name an empty directory")
             }
             FormatError::Shards(shards) => {
-                write!(f, "a file system cannot have {shards} shards: name 1 to 65535")
+                write!(f, "a file system cannot have {shards} shards: name 1 to {}", chiton_types::SHARDS_MAX)
             }
             FormatError::Failed(what) => write!(f, "cannot format: {what}"),
         }

@@ -14,7 +14,7 @@ use chiton_journal::{Identity, Journal};
 use chiton_metastore::{Batch, FjallOptions};
 use chiton_namespace::Namespace;
 use chiton_runtime::World;
-use chiton_types::{Epoch, Ino, Position, SHARDS_DEFAULT, ShardId};
+use chiton_types::{Epoch, Ino, Position, SHARDS_DEFAULT, SHARDS_MAX, ShardId};
 use serde::{Deserialize, Serialize};
 
 use crate::address::DataAddress;
@@ -29,7 +29,7 @@ pub(crate) const INFO_FILE: &str = "chiton.json";
 /// What is chosen when storage is formatted, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
-    /// Number of shards, 1 to 65,535.
+    /// Number of shards, 1 to [`SHARDS_MAX`].
     pub shards: u16,
     /// Owner of the root directory.
     pub uid: u32,
@@ -82,7 +82,7 @@ pub(crate) fn format_stores(
     options: &FormatOptions,
     world: &dyn World,
 ) -> Result<FilesystemInfo, FormatError> {
-    if options.shards == 0 {
+    if !(1..=SHARDS_MAX).contains(&options.shards) {
         return Err(FormatError::Shards(options.shards));
     }
     let failed = |what: String| FormatError::Failed(what);
@@ -190,8 +190,8 @@ pub(crate) fn parse_info(text: &[u8], data: &DataAddress) -> Result<FilesystemIn
     if stored.checksum != expected {
         return Err(damaged(format!("its checksum is {}, that of its values {expected}", stored.checksum)));
     }
-    if stored.info.shards == 0 {
-        return Err(damaged("0 shards".to_owned()));
+    if !(1..=SHARDS_MAX).contains(&stored.info.shards) {
+        return Err(damaged(format!("{} shards", stored.info.shards)));
     }
     Ok(stored.info)
 }

@@ -14,12 +14,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use chiton_journal::{Frame, Identity, Place, Progress, ReplayError, replay};
-use chiton_metastore::{Batch, Metastore, StoreError, prefix_end};
+use chiton_metastore::{Batch, Metastore, StoreError};
 use chiton_model::{Event, FrameEvents};
-use chiton_namespace::{Namespace, OpenError, StoredRow};
+use chiton_namespace::{Namespace, StoredRow, rows_with_tag, tag};
 use chiton_runtime::SharedWorld;
-use chiton_types::Position;
 use chiton_types::frame::FrameHeader;
+use chiton_types::{Position, ShardId};
 
 use crate::address::DataAddress;
 use crate::error::StartError;
@@ -28,7 +28,7 @@ use crate::options::ServerOptions;
 use crate::ownership::Ownership;
 use crate::rows::install;
 use crate::server::Server;
-use crate::startup::{EPOCH, own_rows, store_error};
+use crate::startup::{EPOCH, namespace_of, start_rows, store_error};
 use crate::stores::{Source, Stores};
 use chiton_engine::{Engine, Moment, POSITION_KEY, ReplayFault, Settings, position_value};
 
@@ -137,7 +137,7 @@ impl Offline {
     /// # Errors
     /// If it does not say, or cannot be read.
     pub fn stored(&self) -> Result<Position, StartError> {
-        Ok(own_rows(&*self.meta, self.info.shards)?.position)
+        Ok(start_rows(&*self.meta, self.info.shards)?.0.position)
     }
 
     /// Has the metadata store say so of `position`.
@@ -157,12 +157,13 @@ impl Offline {
     /// The store's, or a row that is not what the format says.
     pub fn newest_row(&self, progress: &mut dyn FnMut(u64)) -> Result<Position, StartError> {
         let (mut newest, mut seen) = (Position(0), 0);
-        for prefix in [b"E", b"I"] {
-            let end = prefix_end(prefix);
-            let mut from = Bound::Included(prefix.to_vec());
+        let ranges = (0..self.info.shards)
+            .flat_map(|shard| [tag::ENTRY, tag::INODE].map(|tag| rows_with_tag(ShardId(shard), tag)));
+        for (start, end) in ranges {
+            let mut from = Bound::Included(start);
             loop {
                 let start = from.as_ref().map(Vec::as_slice);
-                let page = self.meta.scan(start, end.as_deref(), PAGE_ROWS).map_err(|e| store_error(&e))?;
+                let page = self.meta.scan(start, Some(&end), PAGE_ROWS).map_err(|e| store_error(&e))?;
                 for (key, value) in &page {
                     let row =
                         StoredRow::decode(key, value).map_err(|e| StartError::Corrupt(e.to_string()))?;
@@ -195,12 +196,7 @@ impl Offline {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Applied, StartError> {
         let m = Moment { now: self.world.now(), mono: self.world.monotonic(), ..Moment::default() };
-        let ns = match Namespace::open(&Source(&*self.meta)) {
-            Ok(ns) => ns,
-            Err(OpenError::Source(e)) => return Err(store_error(&e)),
-            Err(OpenError::Corrupt(row)) => return Err(StartError::Corrupt(row.to_string())),
-        };
-        let mut rows = own_rows(&*self.meta, self.info.shards)?;
+        let (ns, mut rows) = namespace_of(&*self.meta, self.info.shards)?;
         let was = rows.position;
         rows.position = rows.position.max(what.after);
         let start = rows.position;

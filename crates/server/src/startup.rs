@@ -3,9 +3,9 @@
 use std::ops::Bound;
 
 use chiton_journal::{Frame, JournalError};
-use chiton_metastore::{Metastore, StoreError, prefix_end};
-use chiton_namespace::{Fetched, Need};
-use chiton_types::{Epoch, Position};
+use chiton_metastore::{Metastore, StoreError};
+use chiton_namespace::{Fetched, Namespace, Need};
+use chiton_types::{Epoch, Position, ShardId};
 
 use crate::error::StartError;
 use crate::rows::install;
@@ -50,34 +50,46 @@ pub(crate) fn replay_frame(
     }
 }
 
-pub(crate) fn own_rows(store: &dyn Metastore, shards: u16) -> Result<OwnRows, StartError> {
-    let mut rows = OwnRows::of_shards(shards);
+/// The server's own rows, and those of the namespace that are always in memory: one range of each shard.
+pub(crate) fn start_rows(
+    store: &dyn Metastore,
+    shards: u16,
+) -> Result<(OwnRows, chiton_namespace::Rows), StartError> {
+    let (mut own, mut others) = (OwnRows::of_shards(shards), chiton_namespace::Rows::new());
     let corrupt = |key: &[u8], cause: &dyn std::fmt::Display| {
         StartError::Corrupt(format!("row {:?}: {cause}", String::from_utf8_lossy(key)))
     };
-    let mut take = |key: &[u8], value: &[u8]| rows.take(key, value).map_err(|e| corrupt(key, &e));
-    let position = store.get(POSITION_KEY).map_err(|e| store_error(&e))?;
-    take(POSITION_KEY, &position.ok_or_else(|| corrupt(POSITION_KEY, &"it is missing"))?)?;
-    for prefix in [b"R", b"S", b"F"] {
-        let end = prefix_end(prefix);
-        let mut start = prefix.to_vec();
+    let mut knows_position = false;
+    for shard in (0..shards).map(ShardId) {
+        let (mut start, end) = chiton_namespace::start_rows(shard);
         let mut bound: fn(&[u8]) -> Bound<&[u8]> = |key| Bound::Included(key);
         loop {
-            let page = store.scan(bound(&start), end.as_deref(), PAGE_ROWS).map_err(|e| store_error(&e))?;
-            for (key, value) in &page {
-                take(key, value)?;
-            }
-            match page.into_iter().last() {
-                Some((last, _)) => start = last,
-                None => break,
+            let page = store.scan(bound(&start), Some(&end), PAGE_ROWS).map_err(|e| store_error(&e))?;
+            let Some((last, _)) = page.last() else { break };
+            start = last.clone();
+            for (key, value) in page {
+                knows_position |= key == POSITION_KEY;
+                if !own.take(&key, &value).map_err(|e| corrupt(&key, &e))? {
+                    others.push((key, value));
+                }
             }
             bound = |key| Bound::Excluded(key);
         }
     }
-    if let Some(shard) = rows.marks.iter().position(|mark| *mark == 0) {
-        return Err(corrupt(&mark_key(chiton_types::ShardId(shard as u16)), &"it is missing"));
+    if !knows_position {
+        return Err(corrupt(POSITION_KEY, &"it is missing"));
     }
-    Ok(rows)
+    if let Some(shard) = own.marks.iter().position(|mark| *mark == 0) {
+        return Err(corrupt(&mark_key(ShardId(shard as u16)), &"it is missing"));
+    }
+    Ok((own, others))
+}
+
+/// The namespace and the server's own rows in a metadata store.
+pub(crate) fn namespace_of(store: &dyn Metastore, shards: u16) -> Result<(Namespace, OwnRows), StartError> {
+    let (own, rows) = start_rows(store, shards)?;
+    let ns = Namespace::of_start_rows(rows).map_err(|row| StartError::Corrupt(row.to_string()))?;
+    Ok((ns, own))
 }
 
 pub(crate) fn session_mark(store: &dyn Metastore) -> Result<u64, StartError> {

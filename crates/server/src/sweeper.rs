@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use chiton_metastore::Batch;
 use chiton_namespace::chunk::Chunk;
-use chiton_types::{BlockId, Position, SessionId, Take};
+use chiton_namespace::{image_tag, rows_with_tag, tag, tag_of};
+use chiton_types::{BlockId, Position, SessionId, ShardId, Take};
 use hashbrown::{HashMap, HashSet};
 
 use crate::plate::Plate;
@@ -143,35 +144,34 @@ impl Plate {
             return Err("a checkpoint is not committed".to_owned());
         }
         let meta = self.rows.meta.get();
-        let (mut start, mut end) = (vec![b'M'], b"N");
-        loop {
-            if self.is_stopping() {
-                return Err("the server stops".to_owned());
-            }
-            let page = meta
-                .scan(Bound::Excluded(&start), Some(end), PAGE)
-                .map_err(|e| self.mend_meta(e).to_string())?;
-            for (key, value) in &page {
-                // Of rows as decoupled clients saw them: those of maps, and of what they may still read.
-                let value = match (key[0], key.get(5), value.split_first()) {
-                    (b'V', Some(b'M' | b'm'), Some((1, value))) => value,
-                    (b'V', ..) => continue,
-                    _ => value,
-                };
-                let chunk =
-                    Chunk::decode(&mut Take::new(value)).map_err(|e| format!("row {key:02x?}: {e}"))?;
-                for extent in chunk.extents() {
-                    if let Some(named) = writers.get_mut(&extent.block.writer) {
-                        named.insert(extent.block.number);
+        // Of rows as decoupled clients saw them: those of maps, and of what they may still read.
+        let ranges = (0..self.info.shards)
+            .flat_map(|shard| [tag::CHUNK, tag::IMAGE].map(|tag| rows_with_tag(ShardId(shard), tag)));
+        for (mut start, end) in ranges {
+            loop {
+                if self.is_stopping() {
+                    return Err("the server stops".to_owned());
+                }
+                let page = meta
+                    .scan(Bound::Excluded(&start), Some(&end), PAGE)
+                    .map_err(|e| self.mend_meta(e).to_string())?;
+                for (key, value) in &page {
+                    let Some(map) = map_in(key, value) else { continue };
+                    let chunk =
+                        Chunk::decode(&mut Take::new(map)).map_err(|e| format!("row {key:02x?}: {e}"))?;
+                    for extent in chunk.extents() {
+                        if let Some(named) = writers.get_mut(&extent.block.writer) {
+                            named.insert(extent.block.number);
+                        }
                     }
                 }
-            }
-            match page.into_iter().last() {
-                Some((last, _)) => start = last,
-                None if end == b"N" => (start, end) = (vec![b'V'], b"W"),
-                None => return Ok(()),
+                match page.into_iter().last() {
+                    Some((last, _)) => start = last,
+                    None => break,
+                }
             }
         }
+        Ok(())
     }
 
     fn delete_unnamed(&self, writers: &HashMap<u64, HashSet<u64>>) -> Result<(), String> {
@@ -206,5 +206,14 @@ impl Plate {
         // Only once the deletions are durable may the next start pass these writers over.
         self.blocks.objects.sync().map_err(|e| e.to_string())?;
         self.rows.meta.get().commit(&batch).map_err(|e| self.mend_meta(e).to_string())
+    }
+}
+
+/// The extents in a row of a chunk, or in one as a decoupled client saw it; `None` if the row has none.
+fn map_in<'a>(key: &[u8], value: &'a [u8]) -> Option<&'a [u8]> {
+    match (tag_of(key)?, image_tag(key), value.split_first()) {
+        (tag::CHUNK, ..) => Some(value),
+        (tag::IMAGE, Some(tag::CHUNK | tag::KEPT_CHUNK), Some((1, value))) => Some(value),
+        _ => None,
     }
 }

@@ -15,8 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
+use chiton_engine::MARK;
 use chiton_journal::{MemoryPlace, Place, PlaceError, SegmentInfo, Shape};
 use chiton_metastore::{Batch, MemoryMetastore, Metastore, Row, StoreError, StoreStats};
+use chiton_namespace::tag_of;
 use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
@@ -447,7 +449,7 @@ impl Metastore for RowStore {
         }
         if self.disk_handle.disk.canary == Some(Canary::InodesReused) {
             // The marks below which numbers are given out stay as they were.
-            let is_mark = |key: &[u8]| key.first() == Some(&b'R') && self.disk_handle.disk.points() >= 64;
+            let is_mark = |key: &[u8]| tag_of(key) == Some(MARK) && self.disk_handle.disk.points() >= 64;
             let left: Batch = batch.rows().filter(|(key, _)| !is_mark(key)).collect();
             return self.run(Kind::Sync, |rows| rows.commit(&left));
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use chiton_metastore::Metastore;
 use chiton_namespace::chunk::Chunk;
+use chiton_namespace::{tag, tag_of};
 use chiton_objects::Objects;
 use chiton_types::Take;
 
@@ -26,11 +27,12 @@ fn violation(what: String) -> Violation {
 /// The first block that is missing or left over.
 pub fn check(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
     let (_, objects, rows) = disk.remains();
-    let maps = rows.scan(Bound::Included(b"M"), Some(b"N"), ALL).map_err(|e| violation(e.to_string()))?;
+    let all = rows.scan(Bound::Unbounded, None, ALL).map_err(|e| violation(e.to_string()))?;
+    let with = |tag| all.iter().filter(move |(key, _)| tag_of(key) == Some(tag));
     let mut named = BTreeSet::new();
-    for (key, value) in maps {
+    for (key, value) in with(tag::CHUNK) {
         let chunk =
-            Chunk::decode(&mut Take::new(&value)).map_err(|e| violation(format!("row {key:02x?}: {e}")))?;
+            Chunk::decode(&mut Take::new(value)).map_err(|e| violation(format!("row {key:02x?}: {e}")))?;
         for extent in chunk.extents().iter().filter(|extent| !extent.block.is_hole()) {
             named.insert(extent.block.key());
         }
@@ -41,9 +43,8 @@ pub fn check(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
         return Err(violation(format!("block {missing} is named by a map and missing")));
     }
     // Garbage that is known is deleted with the next checkpoints.
-    let garbage = rows.scan(Bound::Included(b"G"), Some(b"H"), ALL).map_err(|e| violation(e.to_string()))?;
     if !strays
-        && garbage.is_empty()
+        && with(tag::GARBAGE).next().is_none()
         && let Some(leaked) = stored.difference(&named).next()
     {
         return Err(violation(format!("block {leaked} is named by nothing and not collected")));

@@ -23,6 +23,6 @@ pub use capability::{Capabilities, ID_RANGES_MAX, IdMaps, IdRange, Privileges, S
 pub use codec::{Malformed, Put, Take};
 pub use cred::Cred;
 pub use error::{Errno, Refusal};
-pub use id::{BlockId, Epoch, Ino, Position, RealmId, SHARDS_DEFAULT, Seq, SessionId, ShardId};
+pub use id::{BlockId, Epoch, Ino, Position, RealmId, SHARDS_DEFAULT, SHARDS_MAX, Seq, SessionId, ShardId};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, name_hash};
 pub use time::Time;

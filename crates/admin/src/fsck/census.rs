@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use chiton_engine::OwnRow;
+use chiton_engine::{MARK, OwnRow, POSITION_KEY, SESSION, SESSION_OVER, SWEPT};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl};
-use chiton_namespace::{StoredInode, StoredRow};
+use chiton_namespace::{INODE_KEY_BYTES, StoredInode, StoredRow, ino_of, rest_of_plate_row, tag, tag_of};
 use chiton_types::{Ino, Kind, Position, ShardId};
 
 use crate::fsck::policies::Policies;
@@ -235,15 +235,17 @@ impl Census {
                 run.report(Problem::BadRow { key: key.to_vec(), cause, repairable: false })?;
             }
             Err(cause) => {
-                self.position |= key.starts_with(b"\0p");
-                if let [b'S', session @ ..] = key
+                self.position |= key == POSITION_KEY;
+                let kind = tag_of(key).unwrap_or_default();
+                if let Some(session) = rest_of_plate_row(key, SESSION)
                     && let Ok(session) = session.try_into()
                 {
                     // Its blocks are not taken for leaked.
                     self.by_block.sessions.push(session)?;
                 }
                 // Another finding reports the minimum of a counter.
-                let repairable = matches!(key[0], b'S' | b'F' | b'W') || key[0] == b'R' && key.len() != 3;
+                let repairable =
+                    matches!(kind, SESSION | SESSION_OVER | SWEPT) || kind == MARK && key.len() != 3;
                 run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string(), repairable })?;
             }
         }
@@ -257,34 +259,36 @@ impl Census {
         key: &[u8],
         cause: &chiton_types::Malformed,
     ) -> Result<(), CheckError> {
-        let id = key.get(1..9).map(|id| u64_at(id, 0));
-        match (key[0], id) {
-            (b'I', Some(ino)) if key.len() == 9 => {
+        let id = ino_of(key).map(|ino| ino.0);
+        let is_whole = key.len() == INODE_KEY_BYTES;
+        let kind = tag_of(key).unwrap_or_default();
+        match (kind, id) {
+            (tag::INODE, Some(ino)) if is_whole => {
                 self.bad_inodes += 1;
                 self.use_number(Ino(ino));
                 self.by_inode.inodes.push(packed![ino, KIND_BAD, 0u8, 0u32, 0u64, 0u64, 0u64])?;
             }
-            (b'E', Some(dir)) => self.entry_of(Some(dir), 1)?,
+            (tag::ENTRY, Some(dir)) => self.entry_of(Some(dir), 1)?,
             // A map that cannot be read may name any block.
-            (b'M', id) => {
+            (tag::CHUNK, id) => {
                 self.by_block.maps_whole = false;
                 if let Some(ino) = id {
                     self.by_inode.chunks.push(packed![ino, u64::MAX, 0u64, 0u32])?;
                 }
             }
-            (b'C', Some(ino)) if key.len() == 9 => self.by_inode.contents.push(packed![ino, u64::MAX])?,
-            (b'X', Some(ino)) if key.len() == 9 => {
+            (tag::CONTENT, Some(ino)) if is_whole => self.by_inode.contents.push(packed![ino, u64::MAX])?,
+            (tag::XATTRS, Some(ino)) if is_whole => {
                 self.by_inode.xattrs.push(packed![ino, XATTRS_BAD, XATTRS_BAD])?;
             }
-            (b'L', Some(ino)) if key.len() == 9 => self.by_inode.linked.push(packed![ino, LIST_BAD])?,
+            (tag::LINKED, Some(ino)) if is_whole => self.by_inode.linked.push(packed![ino, LIST_BAD])?,
             // A count that there cannot be.
-            (b'B', Some(writer)) if key.len() == 17 => {
-                self.by_block.references.push(packed![writer, u64_at(key, 9), 0u32])?;
+            (tag::BLOCK, _) if rest_of_plate_row(key, tag::BLOCK).is_some_and(|rest| rest.len() == 16) => {
+                self.by_block.references.push(packed![u64_at(key, 3), u64_at(key, 11), 0u32])?;
             }
-            (b'O', Some(ino)) if key.len() == 9 => self.by_inode.orphans.push(packed![ino])?,
+            (tag::ORPHAN, Some(ino)) if is_whole => self.by_inode.orphans.push(packed![ino])?,
             _ => {}
         }
-        let repairable = matches!(key[0], b'E' | b'L' | b'H' | b'O' | b'G');
+        let repairable = matches!(kind, tag::ENTRY | tag::LINKED | tag::HISTORY | tag::ORPHAN | tag::GARBAGE);
         run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string(), repairable })
     }
 

@@ -1,5 +1,6 @@
 //! The second pass merges everything that belongs to one inode.
 
+use chiton_namespace::{inode_row, tag};
 use chiton_types::{Ino, Kind};
 
 use crate::fsck::census::{
@@ -207,18 +208,17 @@ fn strays(
     found: &Found,
     (content, chunks, xattrs): (bool, bool, bool),
 ) -> Result<(), CheckError> {
-    let key = |tag: u8, rest: &[u8]| [&[tag], &ino.0.to_be_bytes()[..], rest].concat();
     if found.content.is_some() && content {
-        run.report(Problem::StrayRow { key: key(b'C', &[]), ino, adoptable: false })?;
+        run.report(Problem::StrayRow { key: inode_row(tag::CONTENT, ino), ino, adoptable: false })?;
     }
     if let Some(map) = found.chunks.as_ref().filter(|_| chunks) {
-        let key = key(b'M', &map.first.to_be_bytes());
+        let key = [&inode_row(tag::CHUNK, ino)[..], &map.first.to_be_bytes()].concat();
         run.report(Problem::StrayRow { key, ino, adoptable: false })?;
     }
     if found.xattrs.is_some() && xattrs {
         // If the rest is missing as well, they cannot be adopted.
         let adoptable = !(content && chunks);
-        run.report(Problem::StrayRow { key: key(b'X', &[]), ino, adoptable })?;
+        run.report(Problem::StrayRow { key: inode_row(tag::XATTRS, ino), ino, adoptable })?;
     }
     Ok(())
 }
@@ -385,7 +385,7 @@ fn check_content(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), Che
     strays(run, ino, found, (!(i.has(INLINE) && holds), !i.has(MAPPED), false))?;
     match (found.xattrs, i.has(XATTRS)) {
         (Some(_), false) => {
-            let key = [b"X", &ino.0.to_be_bytes()[..]].concat();
+            let key = inode_row(tag::XATTRS, ino);
             run.report(Problem::StrayRow { key, ino, adoptable: true })?;
         }
         (None, true) => run.report(Problem::MissingContent { ino, xattrs: true })?,

@@ -108,7 +108,9 @@ impl Policies {
 fn can_carry(run: &Run<'_>, ino: Ino) -> Result<Option<bool>, CheckError> {
     Ok(match inode(run.store, ino)? {
         Some(inode) => Some(inode.kind == Kind::Dir && inode.nlink > 0),
-        None if run.store.get(&chiton_namespace::inode_row_key(ino))?.is_none() => Some(false),
+        None if run.store.get(&chiton_namespace::inode_row(chiton_namespace::tag::INODE, ino))?.is_none() => {
+            Some(false)
+        }
         None => None,
     })
 }

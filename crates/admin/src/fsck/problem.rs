@@ -3,9 +3,8 @@
 mod remedy;
 mod words;
 
+use chiton_namespace::{ino_of, tag, tag_of};
 use chiton_types::{BlockId, Ino, Kind, Name, ShardId};
-
-use crate::fsck::sorter::u64_at;
 
 /// Access control lists of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,9 +310,18 @@ impl Problem {
         match self {
             Problem::DanglingEntry { dir, .. } | Problem::EntriesOutsideDirectory { dir, .. } => Some(*dir),
             Problem::BadRow { key, .. }
-                if matches!(key[0], b'I' | b'E' | b'C' | b'M' | b'X' | b'P' | b'L') =>
+                if matches!(
+                    tag_of(key)?,
+                    tag::INODE
+                        | tag::ENTRY
+                        | tag::CONTENT
+                        | tag::CHUNK
+                        | tag::XATTRS
+                        | tag::POLICY
+                        | tag::LINKED
+                ) =>
             {
-                key.get(1..9).map(|ino| Ino(u64_at(ino, 0)))
+                ino_of(key)
             }
             Problem::WrongEntryType { ino, .. }
             | Problem::LostInode { ino, .. }

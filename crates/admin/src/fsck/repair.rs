@@ -14,10 +14,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_engine::OwnRow;
+use chiton_engine::{OwnRow, SWEPT};
 use chiton_metastore::{Batch, Metastore};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
-use chiton_namespace::{StoredInode, StoredRow, entry_of_key, entry_row_key, inode_row_key};
+use chiton_namespace::{
+    INODE_KEY_BYTES, StoredInode, StoredRow, entry_of_key, entry_row_key, ino_of, inode_row, plate_row_key,
+    rest_of_plate_row, tag, tag_of,
+};
 use chiton_objects::Objects;
 use chiton_types::{Ino, Kind, Mode, Name, Position, ShardId, Time};
 
@@ -115,7 +118,7 @@ impl Gives {
         let mut lacking: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
         for finding in todo {
             match &finding.problem {
-                Problem::BadRow { key, .. } if key[0] == b'E' => {
+                Problem::BadRow { key, .. } if tag_of(key) == Some(tag::ENTRY) => {
                     if let Some(dir) = finding.problem.ino() {
                         bad.entry(dir).or_default().push(key);
                     }
@@ -168,7 +171,7 @@ impl Patch<'_> {
 
     /// The existing extended attributes of an inode.
     fn xattrs(&self, ino: Ino) -> Result<Attributes, CheckError> {
-        let key = key(b'X', ino.0);
+        let key = inode_row(tag::XATTRS, ino);
         let is_there = match self.rows.get(&key) {
             Some(value) => value.is_some(),
             None => self.store.get(&key)?.is_some(),
@@ -194,7 +197,7 @@ impl Patch<'_> {
     }
 
     fn inode(&self, ino: Ino) -> Result<Option<StoredInode>, CheckError> {
-        Ok(match self.get(&inode_row_key(ino))? {
+        Ok(match self.get(&inode_row(tag::INODE, ino))? {
             Some(StoredRow::Inode(inode)) => Some(inode),
             _ => None,
         })
@@ -217,18 +220,18 @@ impl Patch<'_> {
                 self.put(&StoredRow::Inode(StoredInode { nlink: 2, ..root }));
             }
             Problem::LostInode { ino, kind } => return self.remake(*ino, *kind),
-            Problem::WrongHardLinks { ino, is } if is.is_empty() => self.delete(key(b'L', ino.0)),
+            Problem::WrongHardLinks { ino, is } if is.is_empty() => self.delete(inode_row(tag::LINKED, *ino)),
             Problem::WrongHardLinks { ino, is } => self.put(&StoredRow::Linked(*ino, is.clone())),
-            Problem::WrongPolicy { ino, is: None } => self.delete(key(b'P', ino.0)),
+            Problem::WrongPolicy { ino, is: None } => self.delete(inode_row(tag::POLICY, *ino)),
             Problem::WrongPolicy { ino, is: Some(version) } => {
-                let Some(StoredRow::PolicyChange(_, change)) = self.get(&key(b'H', *version))? else {
+                let Some(StoredRow::PolicyChange(_, change)) = self.get(&history_key(*version))? else {
                     return Ok(false);
                 };
                 self.put(&StoredRow::Policy(*ino, change));
             }
-            Problem::WrongPolicyHistory { version, is: None } => self.delete(key(b'H', *version)),
+            Problem::WrongPolicyHistory { version, is: None } => self.delete(history_key(*version)),
             Problem::WrongPolicyHistory { version, is: Some(ino) } => {
-                let Some(StoredRow::Policy(_, change)) = self.get(&key(b'P', ino.0))? else {
+                let Some(StoredRow::Policy(_, change)) = self.get(&inode_row(tag::POLICY, *ino))? else {
                     return Ok(false);
                 };
                 self.put(&StoredRow::PolicyChange(*version, change));
@@ -295,10 +298,12 @@ impl Patch<'_> {
     /// Without an access list the group's bits of the mode, which were its mask, would be the group's rights: they go, too.
     fn remove_list(&mut self, ino: Ino, default: bool) -> Result<bool, CheckError> {
         let name = if default { ACL_DEFAULT } else { ACL_ACCESS };
-        let Some(StoredRow::Xattrs(_, mut all)) = self.get(&key(b'X', ino.0))? else { return Ok(false) };
+        let Some(StoredRow::Xattrs(_, mut all)) = self.get(&inode_row(tag::XATTRS, ino))? else {
+            return Ok(false);
+        };
         all.remove(name);
         match all.is_empty() {
-            true => self.delete(key(b'X', ino.0)),
+            true => self.delete(inode_row(tag::XATTRS, ino)),
             false => self.put(&StoredRow::Xattrs(ino, all)),
         }
         let left = self.xattrs(ino)?;
@@ -312,26 +317,27 @@ impl Patch<'_> {
 
     /// Repairs an undecodable row whose content other rows have.
     fn bad_row(&mut self, row: &[u8]) -> Result<(), CheckError> {
-        let policy_says = match row {
-            [b'H', ..] => matches!(self.rows.get(row), Some(Some(_))),
-            _ => false,
-        };
-        match row {
-            [b'E', ..] => match (self.gives.entries.get(row).copied(), entry_of_key(row)) {
+        let kind = tag_of(row).unwrap_or_default();
+        let policy_says = kind == tag::HISTORY && matches!(self.rows.get(row), Some(Some(_)));
+        let is_of_inode = row.len() == INODE_KEY_BYTES;
+        let of_plate = rest_of_plate_row(row, kind).map(<[u8]>::len);
+        let empty = |key: &[u8]| (key.to_vec(), Some(Vec::new()));
+        match kind {
+            tag::ENTRY => match (self.gives.entries.get(row).copied(), entry_of_key(row)) {
                 (Some(ino), Some((dir, name))) => self.give_back(dir, name, ino)?,
                 _ => self.delete(row.to_vec()),
             },
             // The entry in its place is another finding, if the inode can be read.
-            [b'L', ino @ ..] if row.len() == 9 => {
-                let ino = Ino(u64::from_be_bytes(ino.try_into().expect("eight bytes")));
+            tag::LINKED if let Some(ino) = ino_of(row).filter(|_| is_of_inode) => {
                 if self.inode(ino)?.is_none() {
                     self.delete(row.to_vec());
                 }
             }
-            [b'H', ..] if policy_says => {}
+            tag::HISTORY if policy_says => {}
             // The key alone determines these rows.
-            [b'O' | b'W', ..] if row.len() == 9 => drop(self.rows.insert(row.to_vec(), Some(Vec::new()))),
-            [b'G', ..] if row.len() == 17 => drop(self.rows.insert(row.to_vec(), Some(Vec::new()))),
+            tag::ORPHAN if is_of_inode => self.rows.extend([empty(row)]),
+            SWEPT if of_plate == Some(8) => self.rows.extend([empty(row)]),
+            tag::GARBAGE if of_plate == Some(16) => self.rows.extend([empty(row)]),
             _ => self.delete(row.to_vec()),
         }
         Ok(())
@@ -357,7 +363,7 @@ impl Patch<'_> {
         if kind == Kind::Dir {
             inode.nlink = 2;
         } else {
-            let prefix = key(b'M', ino.0);
+            let prefix = inode_row(tag::CHUNK, ino);
             let end = chiton_metastore::prefix_end(&prefix);
             each_row(self.store, &prefix, end.as_deref(), |(key, value)| {
                 inode.mapped = true;
@@ -367,7 +373,7 @@ impl Patch<'_> {
                 }
                 Ok::<_, CheckError>(true)
             })?;
-            let content = self.store.get(&key(b'C', ino.0))?.filter(|_| !inode.mapped);
+            let content = self.store.get(&inode_row(tag::CONTENT, ino))?.filter(|_| !inode.mapped);
             inode.inline = content.is_some();
             if let Some(content) = content {
                 (inode.size, inode.extra) = (content.len() as u64, content.len() as u64);
@@ -511,7 +517,7 @@ fn made_anew(ino: Ino, kind: Kind, now: Time) -> StoredInode {
     }
 }
 
-/// The key of a row that belongs to a number.
-fn key(tag: u8, id: u64) -> Vec<u8> {
-    [&[tag], &id.to_be_bytes()[..]].concat()
+/// The key of a change of a policy.
+fn history_key(version: u64) -> Vec<u8> {
+    plate_row_key(tag::HISTORY, &version.to_be_bytes())
 }

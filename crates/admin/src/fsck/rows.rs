@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use chiton_metastore::{Metastore, Row, StoreError};
-use chiton_namespace::{StoredInode, StoredRow, inode_row_key};
+use chiton_namespace::{StoredInode, StoredRow, inode_row, tag};
 use chiton_types::{Ino, Name};
 
 /// Rows of a page; pages end earlier when their values are large.
@@ -146,7 +146,7 @@ fn if_readable<T: Default>(result: Result<T, StoreError>) -> Result<T, StoreErro
 
 /// The inode's row, if it exists and decodes.
 pub(crate) fn inode(store: &dyn Metastore, ino: Ino) -> Result<Option<StoredInode>, StoreError> {
-    let key = inode_row_key(ino);
+    let key = inode_row(tag::INODE, ino);
     let value = if_readable(store.get(&key))?;
     Ok(match value.map(|value| StoredRow::decode(&key, &value)) {
         Some(Ok(Some(StoredRow::Inode(inode)))) => Some(inode),
@@ -156,8 +156,7 @@ pub(crate) fn inode(store: &dyn Metastore, ino: Ino) -> Result<Option<StoredInod
 
 /// Prefix of the rows of a directory's entries, with this hash if it is given.
 pub(crate) fn entries_prefix(dir: Ino, hash: Option<u64>) -> Vec<u8> {
-    let mut prefix = vec![b'E'];
-    prefix.extend_from_slice(&dir.0.to_be_bytes());
+    let mut prefix = inode_row(tag::ENTRY, dir);
     prefix.extend(hash.into_iter().flat_map(u64::to_be_bytes));
     prefix
 }

@@ -9,7 +9,7 @@ use chiton_admin::fsck::{CheckError, Options, repair};
 use chiton_engine::OwnRow;
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_model::{Op, XattrHow};
-use chiton_namespace::{StoredRow, inode_row_key};
+use chiton_namespace::{StoredRow, inode_row, plate_row_key, tag};
 use chiton_objects::Objects;
 use chiton_types::{BlockId, Ino, Kind, ShardId, Time};
 
@@ -82,23 +82,23 @@ fn wrecked() -> Rig {
     // A loop of two.
     rig.delete(&rig.entry("/d3"));
     rig.put(&StoredRow::Entry { dir: sub, name: name("up"), ino: d3, kind: Kind::Dir, position });
-    rig.put_raw(inode_row_key(deep), None);
-    rig.put_raw(inode_row_key(Ino::ROOT), None);
+    rig.put_raw(inode_row(tag::INODE, deep), None);
+    rig.put_raw(inode_row(tag::INODE, Ino::ROOT), None);
     rig.put(&StoredRow::Orphan(inline));
     rig.put(&StoredRow::Garbage(shared));
     rig.put(&StoredRow::References(shared, 9));
     rig.objects.put(&BlockId { writer: 1 << 50, number: 1 }.key(), &[0; 21]).expect("puts");
-    let Some(StoredRow::Inode(inode)) = rig.get(&inode_row_key(big)) else { panic!() };
+    let Some(StoredRow::Inode(inode)) = rig.get(&inode_row(tag::INODE, big)) else { panic!() };
     rig.put(&StoredRow::Inode(chiton_namespace::StoredInode { size: 10, xattrs: false, ..inode }));
     own(OwnRow::InodeMark(ShardId(2), 0), Some(0u64.to_le_bytes().to_vec()));
     own(OwnRow::InodeMark(ShardId(0), 0), Some(1u64.to_le_bytes().to_vec()));
     own(OwnRow::SessionMark(0), None);
-    rig.put_raw(b"N".to_vec(), None);
+    rig.put_raw(StoredRow::InodeCount(0).key(), None);
     rig
 }
 
 fn policy_of(rig: &Rig) -> chiton_model::PolicyChange {
-    match rig.get(&[b"H", &1u64.to_be_bytes()[..]].concat()) {
+    match rig.get(&plate_row_key(tag::HISTORY, &1u64.to_be_bytes())) {
         Some(StoredRow::PolicyChange(_, change)) => change,
         other => panic!("{other:?}"),
     }

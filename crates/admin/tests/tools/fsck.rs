@@ -10,7 +10,7 @@ use chiton_engine::OwnRow;
 use chiton_metastore::Metastore;
 use chiton_model::Op;
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};
-use chiton_namespace::{StoredRow, inode_row_key};
+use chiton_namespace::{StoredRow, ino_of, inode_row, tag, tag_of};
 use chiton_objects::Objects;
 use chiton_types::{BlockId, Ino, Kind, Mode, ShardId, Time};
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ fn directory_loops_are_broken() {
             rig.delete(&rig.entry(from));
             let inner = if to == from { ino } else { deeper(rig, ino) };
             rig.put(&StoredRow::Entry { dir: inner, name, ino, kind, position });
-            let key = inode_row_key(ino);
+            let key = inode_row(tag::INODE, ino);
             let Some(StoredRow::Inode(mut inode)) = rig.get(&key) else { panic!() };
             inode.parent = inner;
             rig.put(&StoredRow::Inode(inode));
@@ -219,7 +219,7 @@ fn no_blocks_are_given_up_when_a_map_cannot_be_read() {
         rig.put_raw(key, Some(vec![9]));
         rig.put_raw(OwnRow::Swept(block(rig, 2).writer).encode().expect("a row").0, Some(Vec::new()));
     });
-    let garbage = rig.rows().into_iter().filter(|(key, _)| key[0] == b'G').count();
+    let garbage = rig.rows().into_iter().filter(|(key, _)| tag_of(key) == Some(tag::GARBAGE)).count();
     assert_eq!(garbage, 0);
 }
 
@@ -269,8 +269,10 @@ fn a_list_of_directories_beside_an_inode_that_cannot_be_read_either_goes() {
     let rig = POPULATED.with(Rig::copy);
     let mut spoiled = 0;
     for (key, mut value) in rig.rows() {
-        let has_list = key[0] == b'I' && rig.rows().iter().any(|(k, _)| k[0] == b'L' && k[1..] == key[1..]);
-        if has_list || key[0] == b'L' {
+        let (kind, of) = (tag_of(&key), ino_of(&key));
+        let is_list = |(k, _): &(Vec<u8>, Vec<u8>)| tag_of(k) == Some(tag::LINKED) && ino_of(k) == of;
+        let has_list = kind == Some(tag::INODE) && rig.rows().iter().any(is_list);
+        if has_list || kind == Some(tag::LINKED) {
             value.push(1);
             rig.put_raw(key, Some(value));
             spoiled += 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chiton_journal::{MemoryPlace, Place, Shape};
 use chiton_metastore::{Batch, MemoryMetastore, Metastore};
 use chiton_model::{Body, Extent, Make, Op, XattrHow};
-use chiton_namespace::{StoredInode, StoredRow, inode_row_key};
+use chiton_namespace::{StoredInode, StoredRow, inode_row, tag};
 use chiton_objects::{MemoryObjects, Objects, encode_block};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{EmbeddedSession, FilesystemInfo, FormatOptions, Role, Server, ServerOptions, Stores};
@@ -127,7 +127,7 @@ impl Rig {
 
     pub(crate) fn edit(&self, path: &str, f: impl FnOnce(&mut StoredInode)) {
         let ino = self.find(path);
-        let Some(StoredRow::Inode(mut inode)) = self.get(&inode_row_key(ino)) else {
+        let Some(StoredRow::Inode(mut inode)) = self.get(&inode_row(tag::INODE, ino)) else {
             panic!("{path} has no inode")
         };
         f(&mut inode);

@@ -3,43 +3,45 @@
 
 use crate::damage::{block, check_content, damaged, repaired, repaired_rig};
 use crate::rig::{Hand, Rig};
-use chiton_engine::OwnRow;
+use chiton_engine::{MARK, OwnRow, SESSION, SWEPT};
 use chiton_model::{Op, XattrHow};
-use chiton_namespace::{StoredRow, inode_row_key};
+use chiton_namespace::{StoredRow, inode_row, plate_row_key, tag, tag_of};
 use chiton_types::{Ino, Kind, ShardId};
 
 #[test]
 fn a_lost_inode_is_recreated_from_its_remaining_rows() {
     // Its content exists, and only root may see it, since the owner is unknown.
-    let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row_key(rig.find("/docs/big")), None));
+    let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/big")), None));
     rig.edit("/docs/big", |i| {
         assert_eq!((i.size, i.extra, i.mode.0, i.uid, i.xattrs), (250_000, 150_000, 0o600, 0, true))
     });
-    let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row_key(rig.find("/docs/symlink")), None));
+    let rig =
+        repaired("lost-inode", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/symlink")), None));
     rig.edit("/docs/symlink", |i| assert_eq!((i.kind, i.size), (Kind::Symlink, 14)));
-    let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row_key(rig.find("/docs/linked")), None));
+    let rig =
+        repaired("lost-inode", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/linked")), None));
     rig.edit("/docs/linked", |i| assert_eq!((i.nlink, i.size), (2, 1)));
-    let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row_key(rig.find("/docs/deep")), None));
+    let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/deep")), None));
     rig.edit("/docs/deep/deeper", |i| assert_eq!(i.kind, Kind::Dir));
     // Without a name: it gets one.
     let lost = Rig::populated().find("/docs/inline");
     let rig = repaired("lost-inode", |rig| {
         rig.delete(&rig.entry("/docs/inline"));
-        rig.put_raw(inode_row_key(lost), None);
+        rig.put_raw(inode_row(tag::INODE, lost), None);
     });
     assert_eq!(rig.find(&format!("/lost+found/#{lost}")), lost);
     // Nothing but the name was left: there is nothing to keep.
-    repaired("dangling-entry", |rig| rig.put_raw(inode_row_key(rig.find("/docs/empty")), None));
+    repaired("dangling-entry", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/empty")), None));
     // An unreadable row may have content that a backup lacks.
     damaged("bad-row", &["bad-row"], |rig| {
-        rig.put_raw(inode_row_key(rig.find("/docs/deep")), Some(vec![77]));
+        rig.put_raw(inode_row(tag::INODE, rig.find("/docs/deep")), Some(vec![77]));
     });
 }
 
 #[test]
 fn a_root_that_is_missing_is_made_anew_with_all_that_lies_in_it() {
     for row in [None, Some(vec![77])] {
-        let rig = repaired("missing-root", |rig| rig.put_raw(inode_row_key(Ino::ROOT), row.clone()));
+        let rig = repaired("missing-root", |rig| rig.put_raw(inode_row(tag::INODE, Ino::ROOT), row.clone()));
         rig.edit("/", |i| assert_eq!((i.mode.0, i.extra), (0o700, 2)));
         assert!(rig.find("/docs/deep/copy") > Ino(1));
     }
@@ -67,7 +69,9 @@ fn an_entry_that_cannot_be_read_is_given_back_where_only_one_inode_lacks_it() {
             rig.put_raw(rig.entry(path).key(), Some(b"?".to_vec()));
         }
     });
-    let Some(StoredRow::Inode(found)) = rig.get(&inode_row_key(rig.find("/lost+found"))) else { panic!() };
+    let Some(StoredRow::Inode(found)) = rig.get(&inode_row(tag::INODE, rig.find("/lost+found"))) else {
+        panic!()
+    };
     assert_eq!(found.extra, 2);
     // One name of several: the others stay.
     let rig = repaired("bad-row", |rig| rig.put_raw(rig.entry("/docs/linked").key(), Some(Vec::new())));
@@ -122,23 +126,26 @@ fn the_counter_of_sessions() {
 
 #[test]
 fn rows_that_do_not_decode() {
-    let id = |tag: &[u8], ino: Ino| [tag, &ino.0.to_be_bytes()[..]].concat();
+    let of_plate = |tag, rest: &[u8]| plate_row_key(tag, rest);
     // Their content is unknown.
-    for key in [b"Q".to_vec(), b"M".to_vec(), id(b"P", Ino(1))] {
+    for key in [of_plate(b'Q', b""), of_plate(tag::CHUNK, b""), inode_row(tag::POLICY, Ino(1)), b"Q".to_vec()]
+    {
         damaged("bad-row", &["bad-row"], |rig| rig.put_raw(key, Some(b"?".to_vec())));
     }
     damaged("bad-row", &["bad-row"], |rig| {
-        rig.put_raw(id(b"X", rig.find("/docs/big")), Some(b"?".to_vec()));
+        rig.put_raw(inode_row(tag::XATTRS, rig.find("/docs/big")), Some(b"?".to_vec()));
     });
     damaged("bad-row", &["bad-row"], |rig| {
         rig.put_raw(OwnRow::Position(chiton_types::Position(0)).encode().expect("a row").0, Some(vec![1]));
     });
     // Other rows have the information, or nothing depends on them.
-    let entry = id(b"E", Ino(1));
-    for key in [entry, b"W1".to_vec(), b"O1".to_vec(), b"G1".to_vec(), b"L1".to_vec(), b"R1111".to_vec()] {
+    let short = [SWEPT, tag::ORPHAN, tag::GARBAGE, tag::LINKED, MARK].map(|tag| of_plate(tag, b"1"));
+    for key in short.into_iter().chain([inode_row(tag::ENTRY, Ino(1))]) {
         repaired("bad-row", |rig| rig.put_raw(key, Some(b"?".to_vec())));
     }
-    for key in [id(b"S", Ino(77)), id(b"O", Ino(77)), id(b"H", Ino(77)), b"N".to_vec()] {
+    let id = 77u64.to_be_bytes();
+    let orphan = inode_row(tag::ORPHAN, Ino(77));
+    for key in [of_plate(SESSION, &id), orphan, of_plate(tag::HISTORY, &id), of_plate(tag::COUNT, b"")] {
         repaired("bad-row", |rig| rig.put_raw(key, Some(b"?".to_vec())));
     }
     repaired("bad-row", |rig| rig.put_raw(StoredRow::References(block(rig, 1), 9).key(), Some(vec![0x80])));
@@ -168,12 +175,12 @@ fn with_policies() -> Rig {
 #[test]
 fn policies_and_their_history() {
     let carried = |rig: &Rig| {
-        let Some(StoredRow::Policy(ino, change)) = rig.get(&policy_key(b'P', rig.find("/docs").0)) else {
+        let Some(StoredRow::Policy(ino, change)) = rig.get(&inode_row(tag::POLICY, rig.find("/docs"))) else {
             panic!("no policy")
         };
         (ino, change)
     };
-    let reported = |rig: &Rig, version: u64| match rig.get(&policy_key(b'H', version)) {
+    let reported = |rig: &Rig, version: u64| match rig.get(&history_key(version)) {
         Some(StoredRow::PolicyChange(_, change)) => change,
         other => panic!("{other:?}"),
     };
@@ -183,8 +190,8 @@ fn policies_and_their_history() {
     // Each damage, and the problem that it is; afterwards everything is as before.
     type Damage<'a> = &'a dyn Fn(&Rig);
     let cases: [(&str, Damage<'_>); 9] = [
-        ("wrong-policy", &|rig| rig.put_raw(policy_key(b'P', rig.find("/docs").0), None)),
-        ("bad-row", &|rig| rig.put_raw(policy_key(b'P', rig.find("/docs").0), Some(vec![1]))),
+        ("wrong-policy", &|rig| rig.put_raw(inode_row(tag::POLICY, rig.find("/docs")), None)),
+        ("bad-row", &|rig| rig.put_raw(inode_row(tag::POLICY, rig.find("/docs")), Some(vec![1]))),
         // The one before.
         ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs"), reported(rig, 1)))),
         // Another directory's.
@@ -193,11 +200,14 @@ fn policies_and_their_history() {
         // Of an inode that is not a directory, or does not exist.
         ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(rig.find("/docs/big"), reported(rig, 1)))),
         ("wrong-policy", &|rig| rig.put(&StoredRow::Policy(Ino(999_999), reported(rig, 1)))),
-        ("wrong-policy-history", &|rig| rig.put_raw(policy_key(b'H', 3), None)),
-        ("bad-row", &|rig| rig.put_raw(policy_key(b'H', 3), Some(vec![1]))),
+        ("wrong-policy-history", &|rig| rig.put_raw(history_key(3), None)),
+        ("bad-row", &|rig| rig.put_raw(history_key(3), Some(vec![1]))),
     ];
     let rows = |rig: &Rig| {
-        rig.rows().into_iter().filter(|(key, _)| matches!(key[0], b'P' | b'H')).collect::<Vec<_>>()
+        rig.rows()
+            .into_iter()
+            .filter(|(key, _)| matches!(tag_of(key), Some(tag::POLICY | tag::HISTORY)))
+            .collect::<Vec<_>>()
     };
     for (problem, damage) in cases {
         let rig = repaired_rig(problem, good.copy(), damage);
@@ -210,6 +220,6 @@ fn policies_and_their_history() {
     assert!(rows(&rig) == rows(&good));
 }
 
-fn policy_key(tag: u8, id: u64) -> Vec<u8> {
-    [&[tag], &id.to_be_bytes()[..]].concat()
+fn history_key(version: u64) -> Vec<u8> {
+    plate_row_key(tag::HISTORY, &version.to_be_bytes())
 }

@@ -2,7 +2,7 @@
 
 use chiton_engine::OwnRow;
 use chiton_model::PolicyChange;
-use chiton_namespace::{Namespace, StoredRow};
+use chiton_namespace::{Namespace, StoredRow, inode_row, tag};
 use chiton_types::{BlockId, Ino, Kind, Name, Position, ShardId, Time};
 
 use super::{Target, as_it_is};
@@ -53,7 +53,7 @@ fn seeds() -> Vec<Vec<u8>> {
     ];
     all.extend(own.into_iter().filter_map(OwnRow::encode));
     // A map of one extent: offset, length, flags, writer, number, offset in the block.
-    let map = [b"M", &9u64.to_be_bytes()[..], &0u32.to_be_bytes()].concat();
+    let map = [&inode_row(tag::CHUNK, Ino(9))[..], &0u32.to_be_bytes()].concat();
     all.push((map, vec![1, 0, 200, 1, 0, 3, 4, 0]));
     let framed = |(key, value): (Vec<u8>, Vec<u8>)| [&[key.len() as u8], &key[..], &value[..]].concat();
     all.into_iter().map(framed).collect()

@@ -77,7 +77,7 @@ impl Namespace {
     fn content_as_known(&self, inode: &Inode, was: &Inode, id: RealmId) -> Result<OldContent, Fault> {
         let images = &self.dirty.images;
         if was.has(MAPPED) {
-            let prefix = row::chunk_key(inode.ino, 0)[..9].to_vec();
+            let prefix = row::chunks_prefix(inode.ino);
             let mut chunks = Vec::new();
             for (key, image) in images.of(id.0, &prefix) {
                 let number = key.get(9..13).and_then(|n| n.try_into().ok()).map_or(0, u32::from_be_bytes);

@@ -10,12 +10,12 @@ use chiton_model::merge::MergeMap;
 use chiton_types::codec::{Put, Take};
 use chiton_types::{BlockId, Ino, Kind, Position, RealmId};
 
-use super::{KEPT_CHUNK, ino_of};
+use super::ino_of;
 use crate::fault::{Fault, Need};
 use crate::inode::{Inode, OF_XATTRS};
 use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Known, Namespace};
 use crate::paging::{Fetched, Rows};
-use crate::row;
+use crate::row::{self, INODE_KEY_BYTES, tag};
 
 /// More extents than images name of one block.
 const REFERENCES_UNSEEN: u64 = 1 << 30;
@@ -44,7 +44,7 @@ impl Namespace {
                 loop {
                     let last = found.rows.last().map(|(key, _)| hash_of(key));
                     let last = if found.exhausted { u64::MAX } else { last.unwrap_or(u64::MAX) };
-                    let prefix = &row::entry_key(*dir, 0, b"")[..9];
+                    let prefix = &row::entries_prefix(*dir);
                     found.rows = self.at_base(found.rows, prefix, id.0, map);
                     found.rows.retain(|(key, _)| hash_of(key) > after && hash_of(key) <= last);
                     if found.exhausted || !found.rows.is_empty() {
@@ -56,10 +56,10 @@ impl Namespace {
                 }
             }
             Need::Dir(dir) => {
-                found.rows = self.at_base(found.rows, &row::entry_key(*dir, 0, b"")[..9], id.0, map);
+                found.rows = self.at_base(found.rows, &row::entries_prefix(*dir), id.0, map);
             }
             Need::Chunks(ino) => {
-                found.rows = self.at_base(found.rows, &row::chunk_key(*ino, 0)[..9], id.0, map);
+                found.rows = self.at_base(found.rows, &row::chunks_prefix(*ino), id.0, map);
             }
             Need::Inode(ino) => found.rows = self.one_at_base(found.rows, row::inode_key(*ino), id.0, map)?,
             Need::Entry(dir, name) => {
@@ -84,7 +84,7 @@ impl Namespace {
     /// many keeps a block from being garbage there, where nothing is swept.
     fn counted_for(&self, block: BlockId, rows: Rows, id: u32) -> Rows {
         let images = &self.dirty.images;
-        let knows_more = [b'M', KEPT_CHUNK].iter().any(|kind| images.of(id, &[*kind]).next().is_some());
+        let knows_more = [tag::CHUNK, tag::KEPT_CHUNK].iter().any(|kind| images.has_any(id, Some(*kind)));
         if !knows_more {
             return rows;
         }
@@ -97,7 +97,7 @@ impl Namespace {
     fn one_at_base(&self, rows: Rows, key: Vec<u8>, id: u32, map: &MergeMap) -> Result<Rows, Fault> {
         let row = rows.into_iter().next().map(|(_, value)| value);
         let Some(mut value) = self.as_known(&key, row, id, map) else { return Ok(Rows::new()) };
-        if key[0] == b'I' {
+        if row::tag_of(&key) == Some(tag::INODE) {
             value = self.counted_at_base(&key, value, id, map)?;
             value = self.named_at_base(&key, value, id, map)?;
         }
@@ -120,14 +120,14 @@ impl Namespace {
     /// A row as a decoupled client knows it, which is `row` for everybody.
     fn as_known(&self, key: &[u8], row: Option<Vec<u8>>, id: u32, map: &MergeMap) -> Option<Vec<u8>> {
         let dir = ino_of(key);
-        let is_name = key.first() == Some(&b'E') && map.has_names_apart();
+        let is_name = row::tag_of(key) == Some(tag::ENTRY) && map.has_names_apart();
         let name = if is_name { row::decode_entry_key(key).ok().map(|(_, name)| name) } else { None };
         if name.as_ref().is_some_and(|name| map.is_gone(dir, name)) {
             return None;
         }
         let is_shared = |value: &Vec<u8>| match &name {
             Some(name) => Take::new(value).u64().is_ok_and(|ino| map.has_at(Ino(ino), dir, name)),
-            None => key.first() == Some(&b'I') && map.is_bound(dir),
+            None => row::tag_of(key) == Some(tag::INODE) && map.is_bound(dir),
         };
         // Others gave the name to what ours gave it to: since a merge found that, ours knows it so.
         let is_agreed = |image: &[u8], row: &Option<Vec<u8>>| {
@@ -157,7 +157,7 @@ impl Namespace {
             return Ok(value);
         }
         let rows = self.serve(&Need::Dir(dir))?.rows;
-        let rows = self.at_base(rows, &row::entry_key(dir, 0, b"")[..9], id, map);
+        let rows = self.at_base(rows, &row::entries_prefix(dir), id, map);
         let is_dir = |(_, value): &&(Vec<u8>, Vec<u8>)| value.get(8) == Some(&(Kind::Dir as u8));
         inode.extra = rows.len() as u64;
         inode.nlink = 2 + rows.iter().filter(is_dir).count() as u32;
@@ -196,20 +196,20 @@ impl Namespace {
         let is_unknown = |ino: Ino| {
             !map.is_bound(ino) && matches!(self.dirty.images.get(id, &row::inode_key(ino)), Some(None))
         };
-        key.first() == Some(&b'E') && Take::new(value).u64().is_ok_and(|ino| is_unknown(Ino(ino)))
+        row::tag_of(key) == Some(tag::ENTRY) && Take::new(value).u64().is_ok_and(|ino| is_unknown(Ino(ino)))
     }
 }
 
 /// A row of the server with the numbers that ours has for directories that became one with its own.
 fn by_its_numbers((mut key, mut value): (Vec<u8>, Vec<u8>), map: &MergeMap) -> (Vec<u8>, Vec<u8>) {
     let ino = ino_of(&key);
-    match key.first() {
-        Some(b'E') => {
+    match row::tag_of(&key) {
+        Some(tag::ENTRY) => {
             if let Ok(target) = Take::new(&value).u64() {
                 value[..8].copy_from_slice(&map.ours(Ino(target)).0.to_le_bytes());
             }
         }
-        Some(b'I') => {
+        Some(tag::INODE) => {
             if let Ok(mut inode) = Inode::decode(ino, &value) {
                 inode.parent = map.ours(inode.parent);
                 value = inode.encode();
@@ -217,8 +217,8 @@ fn by_its_numbers((mut key, mut value): (Vec<u8>, Vec<u8>), map: &MergeMap) -> (
         }
         _ => {}
     }
-    if let Some(number) = key.get_mut(1..9) {
-        number.copy_from_slice(&map.ours(ino).0.to_be_bytes());
+    if let (Some(kind), Some(rest)) = (row::tag_of(&key), key.get(INODE_KEY_BYTES..)) {
+        key = [&row::inode_row(kind, map.ours(ino)), rest].concat();
     }
     (key, value)
 }
@@ -230,9 +230,9 @@ fn is_of_others(key: &[u8], value: &[u8], map: &MergeMap) -> bool {
 
 /// The position of the last change, of rows that say it.
 fn position_of(key: &[u8], value: &[u8]) -> Option<Position> {
-    let fields = match key.first()? {
-        b'I' => 12,
-        b'E' => 9,
+    let fields = match row::tag_of(key)? {
+        tag::INODE => 12,
+        tag::ENTRY => 9,
         _ => return None,
     };
     Take::new(value.get(fields..)?).varint().ok().map(Position)

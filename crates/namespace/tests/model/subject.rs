@@ -1,9 +1,12 @@
 //! The namespace under test with what a runtime would put around it: a store, a journal, fetching, checkpoints.
 
 use chiton_model::{Event, Op, Outcome};
-use chiton_namespace::{CheckpointList, Context, Fault, Fetched, Namespace, Need, RowChange, plan};
+use chiton_namespace::{
+    CheckpointList, Context, Fault, Fetched, Namespace, Need, RowChange, StoredRow, ino_of, plan, row_key,
+    start_rows,
+};
 use chiton_types::codec::Take;
-use chiton_types::{Cred, Ino, Position, Refusal, Time};
+use chiton_types::{Cred, Ino, Position, Refusal, ShardId, Time};
 
 use crate::state::Ask;
 use crate::store::MemoryRows;
@@ -41,7 +44,7 @@ impl Subject {
 
     /// Opens a store.
     pub(crate) fn over(rows: MemoryRows) -> Subject {
-        let ns = Namespace::open(&rows).expect("a formatted store");
+        let ns = Namespace::open(&rows, chiton_types::SHARDS_DEFAULT).expect("a formatted store");
         Subject { ns, rows, journal: Vec::new(), stored: 0, checkpoint: None, early: None }
     }
 
@@ -148,6 +151,7 @@ impl Subject {
         };
         give_back(&mut self.ns, list);
         while !self.ns.checkpoint_take(7, batch) {}
+        batch.iter().for_each(|(key, value)| in_range_of_its_shard(key, value.as_deref()));
         self.rows.write(batch);
         self.stored = *position;
         *in_store = true;
@@ -173,12 +177,42 @@ impl Subject {
     }
 
     pub(crate) fn crash(&mut self) {
-        self.ns = Namespace::open(&self.rows).expect("a formatted store");
+        self.ns = Namespace::open(&self.rows, chiton_types::SHARDS_DEFAULT).expect("a formatted store");
         (self.checkpoint, self.early) = (None, None);
         for n in self.stored..self.journal.len() {
             let bytes = self.journal[n].clone();
             self.replay(&bytes, Position(n as u64 + 1));
         }
+    }
+}
+
+/// A row of an inode stands in the range of the inode's shard, every other row in that of the plate's first shard; and a start
+/// reads exactly the rows that are always in memory.
+fn in_range_of_its_shard(key: &[u8], value: Option<&[u8]>) {
+    if let Some(value) = value {
+        let row = StoredRow::decode(key, value).expect("a row as the format says").expect("a row");
+        assert_eq!(row.key(), key);
+        let (shard, is_kept) = match &row {
+            StoredRow::Inode(inode) => (inode.ino.shard(), false),
+            StoredRow::Entry { dir: ino, .. }
+            | StoredRow::Content(ino, _)
+            | StoredRow::Chunk(ino, ..)
+            | StoredRow::Xattrs(ino, _) => (ino.shard(), false),
+            StoredRow::Orphan(ino) | StoredRow::Policy(ino, _) | StoredRow::Linked(ino, _) => {
+                (ino.shard(), true)
+            }
+            StoredRow::Image(_, row, _) => (ino_of(row).expect("a row of an inode").shard(), true),
+            StoredRow::References(..) => (ShardId(0), false),
+            StoredRow::Garbage(_)
+            | StoredRow::PolicyChange(..)
+            | StoredRow::Decoupling(_)
+            | StoredRow::DecouplingLast(_)
+            | StoredRow::InodeCount(_) => (ShardId(0), true),
+        };
+        let (from, to) = start_rows(shard);
+        assert_eq!((&from[..]..&to[..]).contains(&key), is_kept, "{row:?}");
+        let end = row_key(ShardId(shard.0 + 1), 0, &[]);
+        assert!((&from[..]..&end[..]).contains(&key), "{row:?} is not in the range of {shard:?}");
     }
 }
 

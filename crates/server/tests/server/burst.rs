@@ -259,7 +259,9 @@ fn ids_of_sessions_are_reserved_before_they_are_used_up() {
         last = Client::connect(&address).1.0;
     }
     let mark = || {
-        let row = chiton_metastore::Metastore::get(&*rig.meta, b"\0sessions").expect("read").expect("there");
+        let row = chiton_metastore::Metastore::get(&*rig.meta, chiton_engine::SESSION_MARK_KEY)
+            .expect("read")
+            .expect("there");
         u64::from_le_bytes(row[..].try_into().expect("a number"))
     };
     eventually("more are reserved when half are used", || mark() > first + 4_096 + 1_000);

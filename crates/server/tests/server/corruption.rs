@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use chiton_metastore::{Batch, Metastore};
 use chiton_model::{Body, Extent, Make, Op};
-use chiton_namespace::StoredRow;
+use chiton_namespace::{StoredRow, tag, tag_of};
 use chiton_objects::encode_block;
 use chiton_runtime::sync::Mutex;
 use chiton_server::{EmbeddedSession, FormatOptions, Server, ServerOptions};
@@ -281,10 +281,10 @@ fn a_row_that_does_not_decode() {
     drop(server);
     rig.meta.crash();
     let rows = rig.meta.scan(std::ops::Bound::Unbounded, None, 10_000).expect("scans");
-    let of = |tag: u8| rows.iter().filter(move |(key, _)| key[0] == tag);
+    let of = |tag: u8| rows.iter().filter(move |(key, _)| tag_of(key) == Some(tag));
     // Of each kind that is read while a server runs: one row, cut short.
-    for (tag, word) in [(b'M', "map"), (b'I', "inode"), (b'E', "entry")] {
-        let (key, value) = of(tag).next_back().expect("such a row");
+    for (kind, word) in [(tag::CHUNK, "map"), (tag::INODE, "inode"), (tag::ENTRY, "entry")] {
+        let (key, value) = of(kind).next_back().expect("such a row");
         if StoredRow::decode(key, value).expect("decodes").is_none() {
             panic!("not one of the namespace's");
         }
@@ -295,7 +295,7 @@ fn a_row_that_does_not_decode() {
         let log = Log::default();
         let server = rig.start(log.options());
         let refused = look(&session(&server));
-        let most = if tag == b'E' { 1 } else { FILES as usize / 2 + 5 };
+        let most = if kind == tag::ENTRY { 1 } else { FILES as usize / 2 + 5 };
         assert!((1..=most).contains(&refused), "{word}: {refused} refused");
         let said = log.text();
         assert!(said.contains("corrupt") && said.contains(word) && said.contains("chiton fsck"), "{said}");

@@ -1,5 +1,6 @@
 //! Inode numbers that decouplings are promised: shown, kept, and refused when there are none.
 
+use chiton_engine::mark_key;
 use chiton_journal::PlaceError;
 use chiton_metastore::Batch;
 use chiton_types::{Ino, Position, Refusal, ShardId};
@@ -62,7 +63,7 @@ fn without_space_nothing_is_promised() {
 #[test]
 fn more_numbers_than_there_are_are_refused_and_none_of_them_is_taken() {
     let rig = Rig::new();
-    let (key, nearly_all) = ([b'R', 0, 3], (1u64 << 48) - (8 << 20));
+    let (key, nearly_all) = (mark_key(ShardId(3)), (1u64 << 48) - (8 << 20));
     let mark = nearly_all.to_le_bytes();
     let meta = (rig.stores().open_meta)().expect("opened");
     meta.commit(&Batch::from_iter([(&key[..], Some(&mark[..]))])).expect("stored");

@@ -58,7 +58,10 @@ mod tests {
         store.crash();
         assert_eq!(check(&*store, &*objects), Ok(()));
         let rows = store.scan(std::ops::Bound::Unbounded, None, 100).unwrap();
-        let (root, _) = rows.iter().find(|(key, _)| key[0] == b'I').expect("an inode's row");
+        let (root, _) = rows
+            .iter()
+            .find(|(key, _)| chiton_namespace::tag_of(key) == Some(chiton_namespace::tag::INODE))
+            .expect("an inode's row");
         let mut batch = Batch::new();
         batch.delete(root);
         store.commit(&batch).unwrap();

@@ -1,19 +1,24 @@
 //! The repair of each problem, and advice where there is none.
 
+use chiton_engine::{POSITION_KEY, SESSION, SESSION_OVER};
+use chiton_namespace::{tag, tag_of};
+
 use crate::fsck::Problem;
 
 impl Problem {
     /// The repair; `None` if there is none.
     pub fn remedy(&self) -> Option<&'static str> {
         Some(match self {
-            Problem::BadRow { key, repairable: true, .. } => match key[0] {
-                b'E' => {
+            Problem::BadRow { key, repairable: true, .. } => match tag_of(key)? {
+                tag::ENTRY => {
                     "give its name back to the inode that lacks one there; if that is not certain, remove it"
                 }
-                b'S' => "end the session; what its client has not heard of is refused",
-                b'F' => "remove it: a client of that session counts all that it had not settled as lost",
-                b'L' => "list the directories anew",
-                b'H' => "remove it; what policies hold is not changed",
+                SESSION => "end the session; what its client has not heard of is refused",
+                SESSION_OVER => {
+                    "remove it: a client of that session counts all that it had not settled as lost"
+                }
+                tag::LINKED => "list the directories anew",
+                tag::HISTORY => "remove it; what policies hold is not changed",
                 _ => "write it as the other rows say",
             },
             Problem::MissingRoot => "make it anew, for root only; what lies in it stays",
@@ -61,7 +66,7 @@ impl Problem {
     /// Advice for a problem without a repair.
     pub fn advice(&self) -> Option<&'static str> {
         Some(match self {
-            Problem::BadRow { key, .. } if key.starts_with(b"\0p") => {
+            Problem::BadRow { key, .. } if key == POSITION_KEY => {
                 "chiton journal header set DATA expire_pos POSITION --rows finds and writes it"
             }
             Problem::UnreadableRows { .. } => {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use chiton_namespace::{ino_of, tag, tag_of};
+
 use crate::fsck::Problem;
 use crate::fsck::problem::Lists;
-use crate::fsck::sorter::u64_at;
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,25 +163,26 @@ impl fmt::Display for Lists {
     }
 }
 
-/// A row's key for people: its letter, then the rest in hexadecimal.
+/// A row's key for people: its shard, its letter, then the rest in hexadecimal.
 fn shown(key: &[u8]) -> String {
-    let (tag, rest) = key.split_at(key.len().min(1));
-    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}:{rest}", String::from_utf8_lossy(tag).escape_default())
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    match key {
+        [a, b, tag, rest @ ..] => format!("{}:{}:{}", hex(&[*a, *b]), tag.escape_ascii(), hex(rest)),
+        key => hex(key),
+    }
 }
 
 /// Where a row stands, for people.
 fn range_words(key: &[u8]) -> String {
-    let of = key.get(1..9).map(|id| u64_at(id, 0));
-    match (key.first(), of) {
-        (Some(b'I'), Some(ino)) => format!("inode {ino}"),
-        (Some(b'E'), Some(dir)) => match key.get(17..).filter(|name| !name.is_empty()) {
+    match (tag_of(key), ino_of(key)) {
+        (Some(tag::INODE), Some(ino)) => format!("inode {ino}"),
+        (Some(tag::ENTRY), Some(dir)) => match key.get(17..).filter(|name| !name.is_empty()) {
             Some(name) => format!("entry {} of directory {dir}", super::super::rows::shown(name)),
             None => format!("an entry of directory {dir}"),
         },
-        (Some(b'C'), Some(ino)) => format!("the content of inode {ino}"),
-        (Some(b'M'), Some(ino)) => format!("the map of inode {ino}"),
-        (Some(b'X'), Some(ino)) => format!("the extended attributes of inode {ino}"),
+        (Some(tag::CONTENT), Some(ino)) => format!("the content of inode {ino}"),
+        (Some(tag::CHUNK), Some(ino)) => format!("the map of inode {ino}"),
+        (Some(tag::XATTRS), Some(ino)) => format!("the extended attributes of inode {ino}"),
         _ => format!("row {}", shown(key)),
     }
 }
