@@ -27,7 +27,7 @@ use chiton_policy::{Durability, Policy};
 use chiton_types::frame::FrameHeader;
 use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
 use chiton_wire::{
-    Answer, Call, Claim, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall, RealmInfo,
+    Answer, Call, Claim, Failure, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall, RealmInfo,
 };
 use hashbrown::HashMap;
 use smallvec::smallvec;
@@ -38,7 +38,7 @@ pub(crate) use merge::Merging;
 use crate::dispatch::answer_done;
 use crate::engine::Engine;
 use crate::leases::EVERYTHING;
-use crate::moment::Moment;
+use crate::moment::{Health, Moment};
 use crate::parts::{Clients, Output, Shards};
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
@@ -62,6 +62,8 @@ pub(crate) struct Realms {
     answered: BTreeMap<RealmId, Answered>,
     /// Which decoupling holds the merge lock of a directory. In memory only: a client that waits asks again.
     mergers: BTreeMap<Ino, (Claim, SessionId)>,
+    /// Position of the last event that ended a claim: an ended decoupling, or one that another client attached to.
+    claims_ended: Position,
 }
 
 /// An answer, and the position that must be durable before it is given.
@@ -116,13 +118,16 @@ impl Engine {
         (self.shards.ns.decouplings().map(|d| d.id).collect(), self.shards.ns.decoupling_last())
     }
 
-    /// Whether a claim is worth something in the hands of a session.
-    pub fn holds_claim(&self, session: SessionId, claim: Claim) -> Result<(), Refusal> {
+    /// Whether a session has this claim.
+    ///
+    /// # Errors
+    /// Why not, and the position that must be durable before the session hears it.
+    pub fn holds_claim(&self, session: SessionId, claim: Claim) -> Result<(), (Refusal, Position)> {
         let caller = Caller { session, cred: &Cred::ROOT };
         match self.shards.claimed(&caller, claim) {
             Ok(_) => Ok(()),
-            Err(Stop::Fail(chiton_wire::Failure::Refused(refusal))) => Err(refusal),
-            Err(_) => Err(Refusal::Stale),
+            Err(Stop::Fail(Failure::Refused(refusal))) => Err((refusal, self.shards.realms.claims_ended)),
+            Err(_) => Err((Refusal::Stale, self.shards.realms.claims_ended)),
         }
     }
 
@@ -178,7 +183,7 @@ impl RealmHandler<'_> {
     pub(crate) fn answer(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
         let Call::Realm(call) = &task.request.call else { unreachable!("called for realms only") };
         let caller = Caller { session: task.session, cred: &task.request.cred };
-        let (answer, position) = match &**call {
+        let found = match &**call {
             RealmCall::Decouple { root, branch, nonce, journal_at, policy } => {
                 let (root, branch, nonce) = (*root, branch.as_ref(), *nonce);
                 self.decouple(&caller, &Wanted { root, branch, nonce, journal_at, policy }, m)
@@ -207,7 +212,8 @@ impl RealmHandler<'_> {
             }
             RealmCall::List => self.list_realms(&caller),
             RealmCall::Object { .. } => unreachable!("the runtime answers these"),
-        }?;
+        };
+        let (answer, position) = found.map_err(|stop| self.shards.realms.when_durable(stop, m))?;
         let answer = Answer::Realm(answer);
         if position <= m.durable {
             return Ok(answer);
@@ -339,18 +345,15 @@ impl RealmHandler<'_> {
             self.shards.may_change(m)?;
             let identity =
                 self.clients.sessions.get(caller.session).map_or(String::new(), |s| s.identity.clone());
-            self.output.commit_own(
-                &Event::Attached(Box::new(Attached {
-                    id,
-                    nonce,
-                    generation: generation.saturating_add(1),
-                    owner: caller.session,
-                    identity,
-                    journal_at: journal_at.to_owned(),
-                    branch: None,
-                })),
-                self.shards,
-            );
+            self.end_claim(&Event::Attached(Box::new(Attached {
+                id,
+                nonce,
+                generation: generation.saturating_add(1),
+                owner: caller.session,
+                identity,
+                journal_at: journal_at.to_owned(),
+                branch: None,
+            })));
         }
         Ok((self.shards.granted(id)?, self.output.journalled()))
     }
@@ -467,10 +470,16 @@ impl RealmHandler<'_> {
         Ok((RealmAnswer::Ended, self.output.journalled()))
     }
 
+    /// Journals an event that ends a claim.
+    fn end_claim(&mut self, event: &Event) {
+        self.output.commit_own(event, self.shards);
+        self.shards.realms.claims_ended = self.output.position;
+    }
+
     /// A decoupling ends: what is not merged is dropped.
     pub(crate) fn drop_decoupling(&mut self, id: RealmId) {
         let Some(writer) = self.shards.ns.decoupling(id).map(|d| d.map.writer()) else { return };
-        self.output.commit_own(&Event::DecouplingEnded { id }, self.shards);
+        self.end_claim(&Event::DecouplingEnded { id });
         self.shards.realms.answered.remove(&id);
         // Its blocks that nothing names are swept as those of a dead session.
         self.commands.push(Command::DropSession(SessionId(writer), self.output.position));
@@ -511,7 +520,7 @@ impl RealmHandler<'_> {
     fn list_realms(&self, caller: &Caller<'_>) -> Found {
         let all: Result<Vec<RealmInfo>, Stop> =
             self.shards.ns.decouplings().map(|d| self.info(caller, d)).collect();
-        Ok((RealmAnswer::Realms(all?), NOW))
+        Ok((RealmAnswer::Realms(all?), self.shards.realms.claims_ended))
     }
 
     fn info(&self, caller: &Caller<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
@@ -533,6 +542,20 @@ impl RealmHandler<'_> {
             used,
             is_merging: self.merger_of(d.root()).is_some_and(|claim| claim.realm == d.id),
         })
+    }
+}
+
+impl Realms {
+    /// Delays the refusal of a claim until the end of the claim is durable. A client whose claim is refused for good drops or
+    /// abandons its journal: if a crash took the end back, the decoupling would be there without a client.
+    fn when_durable(&self, stop: Stop, m: &Moment) -> Stop {
+        let is_void = matches!(stop, Stop::Fail(Failure::Refused(Refusal::Stale)));
+        match m.health {
+            _ if !is_void || self.claims_ended <= m.durable => stop,
+            Health::Good => Stop::Wait(Wait::Durable(self.claims_ended)),
+            Health::Full => Refusal::NoSpace.into(),
+            Health::Failed => Refusal::Io.into(),
+        }
     }
 }
 

@@ -28,7 +28,11 @@ impl Plate {
         name: &str,
         what: ObjectCall,
     ) -> Result<Answer, Failure> {
-        self.engine.lock().holds_claim(session, claim).map_err(Failure::Refused)?;
+        let held = self.engine.lock().holds_claim(session, claim);
+        if let Err((refusal, ended)) = held {
+            self.wait_durable(ended)?;
+            return Err(Failure::Refused(refusal));
+        }
         let prefix = realm_prefix(claim.realm);
         let key = format!("{prefix}{name}");
         let is_put = matches!(what, ObjectCall::PutIfAbsent { .. });

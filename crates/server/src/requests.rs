@@ -276,7 +276,7 @@ impl Plate {
         })
     }
 
-    fn wait_durable(&self, position: Position) -> Result<Answer, Failure> {
+    pub(crate) fn wait_durable(&self, position: Position) -> Result<Answer, Failure> {
         match self.wait_journal(position) {
             Ok(()) => Ok(Answer::Done),
             Err(error) => {

@@ -61,7 +61,7 @@ impl RealmHandler<'_> {
             journal_at: d.journal_at.clone(),
             branch: Some(branch),
         };
-        self.output.commit_own(&Event::Attached(Box::new(attached)), self.shards);
+        self.end_claim(&Event::Attached(Box::new(attached)));
         Ok((RealmAnswer::Ended, self.output.journalled()))
     }
 }
