@@ -138,6 +138,7 @@ pub(crate) fn format_dir(
             _ => {}
         }
     }
+    fs::create_dir(dir.join("meta")).map_err(failed)?;
     let stores = Stores::local(dir, FjallOptions::default()).map_err(FormatError::Failed)?;
     let info = format_stores(&stores, options, world)?;
     let new = dir.join("chiton.json.new");

@@ -101,6 +101,11 @@ impl Stores {
         let total = reserve::room(dir).map_or(u64::MAX, |room| room.total);
         let metastore = FjallOptions { unsettled_bytes: reserve::unsettled_bytes(total), ..metastore };
         let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
+            // Only a format makes one: in the empty mount point of a disk that somebody unmounted, the library would begin anew.
+            if !meta.is_dir() {
+                let cause = "the directory is missing; mount its disk again".to_owned();
+                return Err(StoreError::Io { path: meta.clone(), cause });
+            }
             Ok(Arc::new(FjallMetastore::open(&meta, metastore)?))
         };
         Ok(Stores {

@@ -84,6 +84,16 @@ fn a_read_only_data_directory_is_refused_with_a_reason() {
 
 #[test]
 fn a_data_directory_that_vanishes_ends_in_answers() {
+    vanish(false);
+}
+
+/// As where somebody unmounts the disk by force or lazily.
+#[test]
+fn nothing_is_made_in_the_empty_mount_point_of_a_data_directory() {
+    vanish(true);
+}
+
+fn vanish(leaves_mount_point: bool) {
     if !is_root() {
         return;
     }
@@ -94,14 +104,20 @@ fn a_data_directory_that_vanishes_ends_in_answers() {
     sync_dir(&mounted.dir).expect("durable");
     let elsewhere = scratch.path("elsewhere");
     fs::rename(scratch.data(), &elsewhere).expect("renamed");
+    if leaves_mount_point {
+        fs::create_dir(scratch.data()).expect("a directory");
+    }
     // Each of these may succeed or fail; each ends.
     for n in 0..20u64 {
         let path = mounted.path(&format!("during-{n}"));
         let _ = write_durable(&path, n, 300_000);
     }
-    assert!(!scratch.data().exists(), "nothing begins it anew");
     mounted.process.assert_sane();
     mounted.kill();
+    if leaves_mount_point {
+        fs::remove_dir(scratch.data()).expect("it is empty still");
+    }
+    assert!(!scratch.data().exists(), "nothing begins it anew");
     fs::rename(&elsewhere, scratch.data()).expect("renamed back");
     let mounted = Mounted::embedded(&scratch, &[]);
     check_whole(&mounted.path("before"), 1).expect("it was promised");
