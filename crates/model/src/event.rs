@@ -22,12 +22,12 @@ use serde_json::{Value, json};
 use crate::codec::file_bytes;
 use crate::decoupling::{Attached, Decoupling, MergedUpTo};
 use crate::extent::Extent;
-use crate::field::{Code, FileBytes, Hidden, Shown, Text, add_json, listed};
+use crate::field::{Code, FileBytes, Hidden, Range, Shown, Text, add_json, listed};
 use crate::footprint::{Footprint, NameChange, Role, Rows};
 use crate::op::{AttrChange, Body, Hold, Op, SetTime, XattrHow};
 use crate::policy::PolicyChange;
 use crate::reverted::Reverted;
-use crate::table::{codec, or_name};
+use crate::table::or_name;
 use crate::text::{flag_letters, kind_name, octal, quoted, utc};
 
 macro_rules! events {
@@ -65,7 +65,7 @@ macro_rules! events {
                 match self {
                     $(Event::$variant $({ $($field),+ })? $(($inner))? => {
                         out.put_u8($tag);
-                        $($(<codec!($type $(, $codec)?) as Code<$type>>::put($field, out);)+)?
+                        $($(<$crate::codec!($type $(, $codec)?) as Code<$type>>::put($field, out);)+)?
                         $(<$inner_type as Code<$inner_type>>::put($inner, out);)?
                     })+
                 }
@@ -78,7 +78,7 @@ macro_rules! events {
             pub fn decode(from: &mut Take<'_>) -> Result<Event, Malformed> {
                 Ok(match from.u8()? {
                     $($tag => {
-                        $($(let $field = <codec!($type $(, $codec)?) as Code<$type>>::take(from)?;)+)?
+                        $($(let $field = <$crate::codec!($type $(, $codec)?) as Code<$type>>::take(from)?;)+)?
                         $(let $inner = <$inner_type as Code<$inner_type>>::take(from)?;)?
                         $($valid?;)?
                         Event::$variant $({ $($field),+ })? $(($inner))?
@@ -123,7 +123,7 @@ macro_rules! events {
                         $($(add_json(
                             &mut object,
                             or_name!($field $(, $key)?),
-                            <codec!($type $(, $codec)?) as Shown<$type>>::json($field),
+                            <$crate::codec!($type $(, $codec)?) as Shown<$type>>::json($field),
                         );)+)?
                         $(add_json(&mut object, "", <$inner_type as Shown<$inner_type>>::json($inner));)?
                     })+
@@ -138,7 +138,7 @@ macro_rules! events {
                     $tag,
                     stringify!($variant),
                     Vec::<String>::from([
-                        $($(listed(stringify!($field), &<codec!($type $(, $codec)?) as Code<$type>>::form())),+)?
+                        $($(listed(stringify!($field), &<$crate::codec!($type $(, $codec)?) as Code<$type>>::form())),+)?
                         $(<$inner_type as Code<$inner_type>>::form())?
                     ])
                     .join(", "),
@@ -486,7 +486,7 @@ events! {
     21 "granted" Granted {
         id: RealmId => "realm",
         /// The first of each range, and the first past it.
-        ranges: Vec<(Ino, Ino)>,
+        ranges: Vec<(Ino, Ino)> as Vec<Range>,
     }
     footprint { Footprint::nowhere() }
     text {{

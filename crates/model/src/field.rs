@@ -1,42 +1,185 @@
-//! Fields of operations and events: how each type is encoded, named in `docs/formats.md`, and shown as JSON.
+//! Fields of operations, events and messages: how each type is encoded, named in `docs/formats.md`, shown as JSON, and drawn for
+//! tests.
 //!
-//! A field's own type says so, unless the table names another: `size: u64 as FileBytes` is an integer that is refused past
-//! the largest file.
+//! A field's own type says so, unless the table names another codec: `size: u64 as FileBytes` is an integer that is refused past
+//! the largest file, `needs: Vec<Need> as Max<Need, 4096>` a list of at most 4,096 items.
+//!
+//! ```text
+//!   Code     bytes of a value, and its limits       Sample   a valid value from random bytes
+//!   Tagged   the same, parted into a tag byte       Shown    JSON
+//!            and what follows it
+//! ```
+//!
+//! Invariants:
+//! - `take(put(value)) == value` for every value that `check` passes.
+//! - `take` never panics, and allocates at most a small multiple of the bytes that are there: every count is checked against
+//!   what is left.
 
+mod cred;
+mod merge;
+mod outcome;
+mod sample;
+mod values;
+
+use std::fmt;
+
+use chiton_types::Position;
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, RealmId, SessionId, ShardId, Time};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::codec::{
-    file_bytes, put_body, put_extents, take_body, take_extents, take_flag, take_id, take_kind, take_mode,
-    take_name,
-};
-use crate::decoupling::{Attached, Decoupling, MergedUpTo};
-use crate::extent::Extent;
-use crate::op::{AttrChange, Body, Hold, Make, RenameHow, SetTime, XattrHow};
-use crate::policy::PolicyChange;
-use crate::reverted::Reverted;
-use crate::text::{kind_name, octal, text};
+use crate::table::Layout;
+
+pub use cred::GROUPS_MAX;
+pub use sample::Samples;
+pub use values::{Bits, FileBytes, Fixed, Hidden, Range, Text};
+
+/// Most items for which memory is reserved before the first is read: a sender can claim any count.
+const ITEMS_RESERVED_MAX: usize = 1024;
 
 /// How a value of type `T` is written.
-pub(crate) trait Code<T> {
+pub trait Code<T> {
     /// Fewest bytes that it takes.
     const BYTES_MIN: usize;
+
     /// What `docs/formats.md` calls it.
     fn form() -> String;
+
+    /// Appends the encoding.
     fn put(value: &T, out: &mut Vec<u8>);
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// If the bytes are not the encoding of a value within its limits.
     fn take(from: &mut Take<'_>) -> Result<T, Malformed>;
+
+    /// Whether [`Code::take`] would accept the counts and lengths of this value. Items of lists are not checked.
+    ///
+    /// # Errors
+    /// The first limit that it exceeds.
+    #[inline]
+    fn check(_: &T) -> Result<(), OverLimit> {
+        Ok(())
+    }
+
+    /// What `docs/formats.md` calls a list of them.
+    fn form_all() -> String {
+        format!("list of ({})", Self::form())
+    }
+
+    /// Appends the items of a list.
+    #[inline]
+    fn put_all(items: &[T], out: &mut Vec<u8>) {
+        items.iter().for_each(|item| Self::put(item, out));
+    }
+
+    /// Reads the items of a list, of which as many bytes as `count` items take at least are there.
+    ///
+    /// # Errors
+    /// As [`Code::take`].
+    #[inline]
+    fn take_all(count: usize, from: &mut Take<'_>) -> Result<Vec<T>, Malformed> {
+        let mut items = Vec::with_capacity(count.min(ITEMS_RESERVED_MAX));
+        for _ in 0..count {
+            items.push(Self::take(from)?);
+        }
+        Ok(items)
+    }
 }
 
-/// How a value of type `T` is shown as JSON; fields of operations are not.
-pub(crate) trait Shown<T> {
-    fn json(value: &T) -> Value;
+/// How a value of type `T` is written as a tag byte and what follows: what two types are told apart by, in one byte of a message.
+pub trait Tagged<T> {
+    /// What `docs/formats.md` calls it.
+    fn form() -> String;
+
+    /// The tag of this value.
+    fn tag(value: &T) -> u8;
+
+    /// Appends what follows the tag.
+    fn put_rest(value: &T, out: &mut Vec<u8>);
+
+    /// Reads what follows the tag.
+    ///
+    /// # Errors
+    /// If no value has this tag, or as [`Code::take`].
+    fn take_rest(tag: u8, from: &mut Take<'_>) -> Result<T, Malformed>;
 }
+
+/// A valid value of type `T`, for tests of round trips and for fuzzing.
+pub trait Sample<T> {
+    /// Draws one. Every variant and every shape of a field comes of some bytes.
+    fn sample(from: &mut Samples<'_>) -> T;
+
+    /// Draws the items of a list.
+    fn sample_all(from: &mut Samples<'_>) -> Vec<T> {
+        (0..from.below(6)).map(|_| Self::sample(from)).collect()
+    }
+}
+
+/// An enum whose variants a test draws one by one, so that it draws each.
+pub trait Variants<T> {
+    /// The names of the variants, in the order of their declaration.
+    const VARIANTS: &'static [&'static str];
+
+    /// Draws a value of the variant at this place of [`Variants::VARIANTS`].
+    ///
+    /// # Panics
+    /// If there is none at this place.
+    fn sample_variant(at: usize, from: &mut Samples<'_>) -> T;
+}
+
+/// A type with a place in `docs/formats.md`.
+pub trait Listed {
+    /// What other types call it there.
+    const TITLE: &'static str;
+
+    /// Its entries: one, or one of each tag.
+    fn layouts() -> Vec<Layout>;
+}
+
+/// How a value of type `T` is shown as JSON.
+pub trait Shown<T> {
+    fn json(value: &T) -> Value;
+
+    /// A list of them.
+    fn json_all(items: &[T]) -> Value {
+        items.iter().map(Self::json).collect()
+    }
+}
+
+/// A count or a length in a message is over its limit: a peer would refuse the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverLimit {
+    /// The field of the message; empty until the message names it.
+    pub field: &'static str,
+    /// Items, or bytes, that it has.
+    pub count: usize,
+    /// Most that it may have.
+    pub max: usize,
+}
+
+impl OverLimit {
+    /// The limit of this field of a message, unless it is known to be that of a field within.
+    pub fn of(self, field: &'static str) -> OverLimit {
+        if self.field.is_empty() { OverLimit { field, ..self } } else { self }
+    }
+}
+
+impl fmt::Display for OverLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OverLimit { field, count, max } = self;
+        write!(f, "`{field}` of the message has {count} items or bytes, at most {max} are allowed; split it")
+    }
+}
+
+impl std::error::Error for OverLimit {}
 
 /// `code!(Type, bytes, "form", put, take[, json])`; `code!(Codec => Type, …)` is for a type that has another codec already.
+/// `draw = …`, at the end, says how a sample is drawn.
+#[macro_export]
 macro_rules! code {
-    ($codec:ty => $type:ty, $min:expr, $form:expr, $put:expr, $take:expr $(, $json:expr)?) => {
-        impl Code<$type> for $codec {
+    ($codec:ty => $type:ty, $min:expr, $form:expr, $put:expr, $take:expr $(, $json:expr)? $(; draw = $draw:expr)?) => {
+        impl $crate::field::Code<$type> for $codec {
             const BYTES_MIN: usize = $min;
             fn form() -> String {
                 $form.to_owned()
@@ -47,125 +190,55 @@ macro_rules! code {
                 put(value, out);
             }
             #[inline]
-            fn take(from: &mut Take<'_>) -> Result<$type, Malformed> {
-                let take: fn(&mut Take<'_>) -> Result<$type, Malformed> = $take;
+            fn take(from: &mut ::chiton_types::Take<'_>) -> Result<$type, ::chiton_types::Malformed> {
+                let take: fn(&mut ::chiton_types::Take<'_>) -> Result<$type, ::chiton_types::Malformed> = $take;
                 take(from)
             }
         }
-        $(impl Shown<$type> for $codec {
-            fn json(value: &$type) -> Value {
-                let json: fn(&$type) -> Value = $json;
+        $(impl $crate::field::Shown<$type> for $codec {
+            fn json(value: &$type) -> ::serde_json::Value {
+                let json: fn(&$type) -> ::serde_json::Value = $json;
                 json(value)
             }
         })?
+        $(impl $crate::field::Sample<$type> for $codec {
+            fn sample(from: &mut $crate::field::Samples<'_>) -> $type {
+                let draw: fn(&mut $crate::field::Samples<'_>) -> $type = $draw;
+                draw(from)
+            }
+        })?
     };
-    ($type:ty, $($rest:expr),+) => {
-        code!($type => $type, $($rest),+);
-    };
-}
-
-/// A size of a file, or a position or length in one: refused past the largest file.
-pub(crate) struct FileBytes;
-/// Bytes that are shown as text.
-pub(crate) struct Text;
-/// Bytes that are never shown.
-pub(crate) struct Hidden;
-
-fn small(from: &mut Take<'_>) -> Result<u32, Malformed> {
-    u32::try_from(from.varint()?).map_err(|_| Malformed { expected: "a number of 32 bits" })
-}
-
-code!(Ino, 8, "ino", |v, out| out.put_u64(v.0), |from| Ok(Ino(from.u64()?)), |v| json!(v.0));
-code!(Time, 8, "time", |v, out| out.put_i64(v.0), |from| Ok(Time(from.i64()?)), |v| json!(v.0));
-code!(Position, 8, "position", |v, out| out.put_u64(v.0), |from| Ok(Position(from.u64()?)));
-code!(Kind, 1, "kind", |v, out| out.put_u8(*v as u8), take_kind, |v| json!(kind_name(*v)));
-code!(Mode, 2, "mode", |v, out| out.put_u16(v.0), take_mode, |v| json!(octal(v.0)));
-code!(Name, 2, "b", |v, out| out.put_bytes(v.as_bytes()), take_name, |v| json!(text(v)));
-code!(bool, 1, "flag", |v, out| out.put_u8(u8::from(*v)), take_flag, |v| json!(v));
-code!(u8, 1, "u8", |v, out| out.put_u8(*v), |from| from.u8(), |v| json!(v));
-code!(u32, 1, "v", |v, out| out.put_varint(u64::from(*v)), small, |v| json!(v));
-code!(u64, 1, "v", |v, out| out.put_varint(*v), |from| from.varint(), |v| json!(v));
-code!(FileBytes => u64, 1, "v", |v, out| out.put_varint(*v), |from| file_bytes(from.varint()?), |v| json!(v));
-code!(Vec<u8>, 1, "b", |v, out| out.put_bytes(v), |from| Ok(from.bytes()?.to_vec()), |v| json!(v.len()));
-code!(Text => Vec<u8>, 1, "b", |v, out| out.put_bytes(v), |from| Ok(from.bytes()?.to_vec()), |v| {
-    json!(String::from_utf8_lossy(v))
-});
-code!(Hidden => Vec<u8>, 1, "b", |v, out| out.put_bytes(v), |from| Ok(from.bytes()?.to_vec()), |_| Value::Null);
-code!(RealmId, 4, "realm", |v, out| out.put_u32(v.0), take_id, |v| json!(v.0));
-code!(SessionId, 8, "session", |v, out| out.put_u64(v.0), |from| Ok(SessionId(from.u64()?)), |v| json!(v.0));
-code!(ShardId, 2, "shard", |v, out| out.put_u16(v.0), |from| Ok(ShardId(from.u16()?)), |v| json!(v.0));
-code!(Body, 2, "body", |v, out| put_body(out, v), take_body, |v| match v {
-    Body::Inline(bytes) => json!({ "inline_bytes": bytes.len() }),
-    Body::Extents(list) => json!({ "extents": extents_json(list) }),
-});
-code!(Vec<Extent>, 1, "extents", |v, out| put_extents(out, v), take_extents, |v| extents_json(v));
-code!(
-    BlockId,
-    16,
-    "writer u64, number u64",
-    |v, out| {
-        out.put_u64(v.writer);
-        out.put_u64(v.number);
-    },
-    |from| Ok(BlockId { writer: from.u64()?, number: from.u64()? }),
-    |v| json!({ "writer": v.writer, "number": v.number })
-);
-code!(
-    (Ino, Ino),
-    16,
-    "first ino, end ino",
-    |v, out| {
-        out.put_u64(v.0.0);
-        out.put_u64(v.1.0);
-    },
-    |from| Ok((Ino(from.u64()?), Ino(from.u64()?))),
-    |v| json!({ "first": v.0.0, "end": v.1.0 })
-);
-
-/// A count and the items.
-macro_rules! lists {
-    ($($item:ty),*) => {
-        $(impl Code<Vec<$item>> for Vec<$item> {
-            const BYTES_MIN: usize = 1;
-            fn form() -> String {
-                format!("list of ({})", <$item as Code<$item>>::form())
-            }
-            fn put(value: &Vec<$item>, out: &mut Vec<u8>) {
-                out.put_varint(value.len() as u64);
-                for item in value {
-                    <$item as Code<$item>>::put(item, out);
-                }
-            }
-            fn take(from: &mut Take<'_>) -> Result<Vec<$item>, Malformed> {
-                let count = from.count(<$item as Code<$item>>::BYTES_MIN)?;
-                (0..count).map(|_| <$item as Code<$item>>::take(from)).collect()
-            }
-        }
-
-        impl Shown<Vec<$item>> for Vec<$item> {
-            fn json(value: &Vec<$item>) -> Value {
-                value.iter().map(<$item as Shown<$item>>::json).collect()
-            }
-        })*
+    ($type:ty, $($rest:tt)+) => {
+        $crate::code!($type => $type, $($rest)+);
     };
 }
 
-lists!(BlockId, (Ino, Ino));
-
-/// What is not there takes a byte: 0. What is there stands after a 1.
+// A value that may be absent: 0, or 1 and the value.
 impl<T, C: Code<T>> Code<Option<T>> for Option<C> {
     const BYTES_MIN: usize = 1;
     fn form() -> String {
         format!("[{}]", C::form())
     }
+    #[inline]
     fn put(value: &Option<T>, out: &mut Vec<u8>) {
         out.put_u8(u8::from(value.is_some()));
         if let Some(value) = value {
             C::put(value, out);
         }
     }
+    #[inline]
     fn take(from: &mut Take<'_>) -> Result<Option<T>, Malformed> {
-        Ok(if take_flag(from)? { Some(C::take(from)?) } else { None })
+        Ok(if crate::codec::take_flag(from)? { Some(C::take(from)?) } else { None })
+    }
+    #[inline]
+    fn check(value: &Option<T>) -> Result<(), OverLimit> {
+        value.as_ref().map_or(Ok(()), C::check)
+    }
+}
+
+impl<T, C: Sample<T>> Sample<Option<T>> for Option<C> {
+    fn sample(from: &mut Samples<'_>) -> Option<T> {
+        from.flag().then(|| C::sample(from))
     }
 }
 
@@ -180,11 +253,23 @@ impl<T: Code<T>> Code<Box<T>> for Box<T> {
     fn form() -> String {
         T::form()
     }
+    #[inline]
     fn put(value: &Box<T>, out: &mut Vec<u8>) {
         T::put(value, out);
     }
+    #[inline]
     fn take(from: &mut Take<'_>) -> Result<Box<T>, Malformed> {
         T::take(from).map(Box::new)
+    }
+    #[inline]
+    fn check(value: &Box<T>) -> Result<(), OverLimit> {
+        T::check(value)
+    }
+}
+
+impl<T: Sample<T>> Sample<Box<T>> for Box<T> {
+    fn sample(from: &mut Samples<'_>) -> Box<T> {
+        Box::new(T::sample(from))
     }
 }
 
@@ -194,181 +279,208 @@ impl<T: Shown<T>> Shown<Box<T>> for Box<T> {
     }
 }
 
-code!(PolicyChange, 31, "a change of a policy", PolicyChange::put, PolicyChange::take, |change| json!({
-    "inode": change.ino.0, "version": change.version, "path": String::from_utf8_lossy(&change.path),
-    "text": change.text.as_ref().map(|t| String::from_utf8_lossy(t)), "uid": change.uid, "time_ns": change.time.0,
-}));
-code!(Decoupling, 1, "a decoupling", Decoupling::put, Decoupling::take, |d| json!({
-    "realm": d.id.0, "inode": d.root().0, "branch": d.branch.as_ref().map(text), "owner": d.identity,
-    "session": d.owner.0, "generation": d.generation, "journal_at": d.journal_at, "uid": d.uid,
-    "policy": String::from_utf8_lossy(&d.policy), "base": d.base().0, "writer": d.map.writer(),
-    "ranges": d.map.ranges().iter().map(|r| <(Ino, Ino)>::json(&(r.first, r.end))).collect::<Value>(),
-    "time_ns": d.since.0,
-}));
-code!(Attached, 1, "an attachment", Attached::put, Attached::take, |a| json!({
-    "realm": a.id.0, "owner": a.identity, "session": a.owner.0, "generation": a.generation,
-    "journal_at": a.journal_at, "branch": a.branch.as_ref().map(text),
-}));
-code!(MergedUpTo, 1, "realm, state, map", MergedUpTo::put, MergedUpTo::take, |merged| json!({
-    "realm": merged.id.0, "merged": merged.state.merged.0,
-    "window": merged.state.window.map(|(upto, done)| json!({ "upto": upto.0, "done": done })),
-}));
-code!(Reverted, 1, "how the file is", Reverted::put, Reverted::take, |to| json!({
-    "mode": octal(to.mode.0), "uid": to.uid, "gid": to.gid, "size": to.size,
-    "xattrs": to.xattrs.as_ref().map(|xattrs| xattrs.len()), "temporary": to.temporary, "time_ns": to.ctime.0,
-}));
-
-code!(
-    RenameHow,
-    1,
-    "u8 (0 replace, 1 not replace, 2 exchange, 3 replace and leave a whiteout, 4 not replace and leave a whiteout)",
-    |v, out| out.put_u8(*v as u8),
-    |from| RenameHow::from_u8(from.u8()?).ok_or(Malformed { expected: "a kind of rename" })
-);
-code!(
-    XattrHow,
-    1,
-    "u8 (0 set, 1 create, 2 replace)",
-    |v, out| out.put_u8(*v as u8),
-    |from| match from.u8()? {
-        0 => Ok(XattrHow::Set),
-        1 => Ok(XattrHow::Create),
-        2 => Ok(XattrHow::Replace),
-        _ => Err(Malformed { expected: "a kind of setxattr" }),
+// A count and the items; of bytes, a length and the bytes.
+impl<T, C: Code<T>> Code<Vec<T>> for Vec<C> {
+    const BYTES_MIN: usize = 1;
+    fn form() -> String {
+        C::form_all()
     }
-);
-code!(
-    Hold,
-    1,
-    "u8 (0 none, 1 exclusive, 2 appended, 3 shared), end u64 if it is 2",
-    |v, out| match v {
-        Hold::None => out.put_u8(0),
-        Hold::Exclusive => out.put_u8(1),
-        Hold::Shared => out.put_u8(3),
-        Hold::Appended(end) => {
-            out.put_u8(2);
-            out.put_u64(*end);
-        }
-    },
-    |from| match from.u8()? {
-        0 => Ok(Hold::None),
-        1 => Ok(Hold::Exclusive),
-        3 => Ok(Hold::Shared),
-        2 => Ok(Hold::Appended(from.u64()?)),
-        _ => Err(Malformed { expected: "what a writer knows" }),
+    #[inline]
+    fn put(value: &Vec<T>, out: &mut Vec<u8>) {
+        out.put_varint(value.len() as u64);
+        C::put_all(value, out);
     }
-);
-code!(
-    Make,
-    2,
-    "kind, then content b (file), target b (symbolic link) or rdev v (others but directories)",
-    |make, out| match make {
-        Make::File { content } => {
-            out.put_u8(Kind::File as u8);
-            out.put_bytes(content);
-        }
-        Make::Dir => out.put_u8(Kind::Dir as u8),
-        Make::Symlink { target } => {
-            out.put_u8(Kind::Symlink as u8);
-            out.put_bytes(target);
-        }
-        Make::Node { kind, rdev } => {
-            out.put_u8(*kind as u8);
-            out.put_varint(u64::from(*rdev));
-        }
-    },
-    |from| Ok(match take_kind(from)? {
-        Kind::File => Make::File { content: from.bytes()?.to_vec() },
-        Kind::Dir => Make::Dir,
-        Kind::Symlink => Make::Symlink { target: from.bytes()?.to_vec() },
-        kind @ (Kind::Fifo | Kind::Socket | Kind::Char | Kind::Block) =>
-            Make::Node { kind, rdev: small(from)? },
-    })
-);
-code!(
-    AttrChange,
-    2,
-    "set u8 (bits 0 mode, 1 uid, 2 gid, 3 size, 4 size by handle, 5 kill setid), times u8 (bits 0-1 atime, 2-3 mtime: 0 \
-     left, 1 now, 2 given), then what is set: mode, uid u32, gid u32, size u64, atime, mtime",
-    |change, out| put_change(out, change),
-    take_change
-);
-
-/// Two bytes say what follows: bit 0 mode, 1 uid, 2 gid, 3 size, 4 `size_by_handle`, 5 `kill_setid`; then
-/// bits 0-1 atime and 2-3 mtime (0 left, 1 now, 2 given).
-fn put_change(out: &mut Vec<u8>, change: &AttrChange) {
-    let bit = |set: bool, n: u8| u8::from(set) << n;
-    out.put_u8(
-        bit(change.mode.is_some(), 0)
-            | bit(change.uid.is_some(), 1)
-            | bit(change.gid.is_some(), 2)
-            | bit(change.size.is_some(), 3)
-            | bit(change.size_by_handle, 4)
-            | bit(change.kill_setid, 5),
-    );
-    let time = |t: Option<SetTime>| match t {
-        None => 0,
-        Some(SetTime::Now) => 1,
-        Some(SetTime::At(_)) => 2,
-    };
-    out.put_u8(time(change.atime) | time(change.mtime) << 2);
-    if let Some(mode) = change.mode {
-        out.put_u16(mode.0);
-    }
-    for id in [change.uid, change.gid].into_iter().flatten() {
-        out.put_u32(id);
-    }
-    if let Some(size) = change.size {
-        out.put_u64(size);
-    }
-    for time in [change.atime, change.mtime] {
-        if let Some(SetTime::At(time)) = time {
-            out.put_i64(time.0);
-        }
+    #[inline]
+    fn take(from: &mut Take<'_>) -> Result<Vec<T>, Malformed> {
+        let count = from.count(C::BYTES_MIN)?;
+        C::take_all(count, from)
     }
 }
 
-fn take_change(from: &mut Take<'_>) -> Result<AttrChange, Malformed> {
-    let bits = take_flags(from, 0x3f)?;
-    let times = take_flags(from, 0x0f)?;
-    let has = |n: u8| bits & 1 << n != 0;
-    let time = |which: u8, from: &mut Take<'_>| match which & 3 {
-        0 => Ok(None),
-        1 => Ok(Some(SetTime::Now)),
-        2 => Ok(Some(SetTime::At(Time(from.i64()?)))),
-        _ => Err(Malformed { expected: "a way to set a time" }),
-    };
-    Ok(AttrChange {
-        mode: if has(0) { Some(take_mode(from)?) } else { None },
-        uid: if has(1) { Some(from.u32()?) } else { None },
-        gid: if has(2) { Some(from.u32()?) } else { None },
-        size: if has(3) { Some(from.u64()?) } else { None },
-        size_by_handle: has(4),
-        kill_setid: has(5),
-        atime: time(times, from)?,
-        mtime: time(times >> 2, from)?,
-    })
+impl<T, C: Sample<T>> Sample<Vec<T>> for Vec<C> {
+    fn sample(from: &mut Samples<'_>) -> Vec<T> {
+        C::sample_all(from)
+    }
 }
 
-/// A checked flag byte: no bit outside `known` may be set, so that bits can get a meaning later.
-fn take_flags(from: &mut Take<'_>, known: u8) -> Result<u8, Malformed> {
-    let flags = from.u8()?;
-    if flags & !known != 0 { Err(Malformed { expected: "known flags" }) } else { Ok(flags) }
+impl<T, C: Shown<T>> Shown<Vec<T>> for Vec<C> {
+    fn json(value: &Vec<T>) -> Value {
+        C::json_all(value)
+    }
 }
 
-fn extents_json(list: &[Extent]) -> Value {
-    let one = |e: &Extent| match e.block.is_hole() {
-        true => json!({ "offset": e.offset, "bytes": e.len, "hole": true }),
-        false => json!({
-            "offset": e.offset, "bytes": e.len, "writer": e.block.writer, "number": e.block.number,
-            "block_offset": e.block_offset, "shared": e.shared,
-        }),
+/// A list of at most `N` items that are written as `C` says; of bytes or text, at most `N` bytes.
+#[derive(Debug)]
+pub struct Max<C, const N: usize>(std::marker::PhantomData<C>);
+
+impl<T, C: Code<T>, const N: usize> Code<Vec<T>> for Max<C, N> {
+    const BYTES_MIN: usize = 1;
+    fn form() -> String {
+        format!("{}, at most {N}", C::form_all())
+    }
+    #[inline]
+    fn put(value: &Vec<T>, out: &mut Vec<u8>) {
+        <Vec<C> as Code<Vec<T>>>::put(value, out);
+    }
+    #[inline]
+    fn take(from: &mut Take<'_>) -> Result<Vec<T>, Malformed> {
+        let count = from.count(C::BYTES_MIN)?;
+        if count > N {
+            Err(Malformed { expected: "a count within its limit" })
+        } else {
+            C::take_all(count, from)
+        }
+    }
+    #[inline]
+    fn check(value: &Vec<T>) -> Result<(), OverLimit> {
+        within::<N>(value.len())
+    }
+}
+
+impl<T, C: Sample<T>, const N: usize> Sample<Vec<T>> for Max<C, N> {
+    fn sample(from: &mut Samples<'_>) -> Vec<T> {
+        let mut items = C::sample_all(from);
+        items.truncate(N);
+        items
+    }
+}
+
+impl<const N: usize> Code<String> for Max<String, N> {
+    const BYTES_MIN: usize = 1;
+    fn form() -> String {
+        format!("text, at most {N}")
+    }
+    #[inline]
+    fn put(value: &String, out: &mut Vec<u8>) {
+        String::put(value, out);
+    }
+    #[inline]
+    fn take(from: &mut Take<'_>) -> Result<String, Malformed> {
+        let text = String::take(from)?;
+        if text.len() > N { Err(Malformed { expected: "a text within its limit" }) } else { Ok(text) }
+    }
+    #[inline]
+    fn check(value: &String) -> Result<(), OverLimit> {
+        within::<N>(value.len())
+    }
+}
+
+impl<const N: usize> Sample<String> for Max<String, N> {
+    fn sample(from: &mut Samples<'_>) -> String {
+        String::sample(from)
+    }
+}
+
+fn within<const N: usize>(count: usize) -> Result<(), OverLimit> {
+    if count <= N { Ok(()) } else { Err(OverLimit { field: "", count, max: N }) }
+}
+
+macro_rules! tuples {
+    ($($value:ident: $codec:ident = $at:tt),+) => {
+        impl<$($value,)+ $($codec: Code<$value>),+> Code<($($value,)+)> for ($($codec,)+) {
+            const BYTES_MIN: usize = 0 $(+ $codec::BYTES_MIN)+;
+            fn form() -> String {
+                [$($codec::form()),+].join(", ")
+            }
+            #[inline]
+            fn put(value: &($($value,)+), out: &mut Vec<u8>) {
+                $($codec::put(&value.$at, out);)+
+            }
+            #[inline]
+            fn take(from: &mut Take<'_>) -> Result<($($value,)+), Malformed> {
+                Ok(($($codec::take(from)?,)+))
+            }
+            #[inline]
+            fn check(value: &($($value,)+)) -> Result<(), OverLimit> {
+                $($codec::check(&value.$at)?;)+
+                Ok(())
+            }
+        }
+
+        impl<$($value,)+ $($codec: Sample<$value>),+> Sample<($($value,)+)> for ($($codec,)+) {
+            fn sample(from: &mut Samples<'_>) -> ($($value,)+) {
+                ($($codec::sample(from),)+)
+            }
+        }
     };
-    list.iter().map(one).collect()
+}
+
+tuples!(A: C = 0, B: D = 1);
+tuples!(A: C = 0, B: D = 1, E: F = 2);
+
+/// Tags from here on are failures, where a result stands: below are those of what succeeded.
+pub const FAILURES: u8 = 128;
+
+// What succeeded goes with the position of its event, which stands behind the tag.
+impl<T, C: Tagged<T>> Tagged<(Position, T)> for (Position, C) {
+    fn form() -> String {
+        format!("tag of {}, position, rest", C::form())
+    }
+    #[inline]
+    fn tag(value: &(Position, T)) -> u8 {
+        C::tag(&value.1)
+    }
+    #[inline]
+    fn put_rest(value: &(Position, T), out: &mut Vec<u8>) {
+        out.put_u64(value.0.0);
+        C::put_rest(&value.1, out);
+    }
+    #[inline]
+    fn take_rest(tag: u8, from: &mut Take<'_>) -> Result<(Position, T), Malformed> {
+        let position = Position(from.u64()?);
+        Ok((position, C::take_rest(tag, from)?))
+    }
+}
+
+impl<T, E, C: Tagged<T>, F: Tagged<E>> Tagged<Result<T, E>> for Result<C, F> {
+    fn form() -> String {
+        format!("{} or {}", C::form(), F::form())
+    }
+    #[inline]
+    fn tag(value: &Result<T, E>) -> u8 {
+        match value {
+            Ok(value) => C::tag(value),
+            Err(failure) => F::tag(failure),
+        }
+    }
+    #[inline]
+    fn put_rest(value: &Result<T, E>, out: &mut Vec<u8>) {
+        match value {
+            Ok(value) => C::put_rest(value, out),
+            Err(failure) => F::put_rest(failure, out),
+        }
+    }
+    #[inline]
+    fn take_rest(tag: u8, from: &mut Take<'_>) -> Result<Result<T, E>, Malformed> {
+        Ok(if tag < FAILURES { Ok(C::take_rest(tag, from)?) } else { Err(F::take_rest(tag, from)?) })
+    }
+}
+
+impl<T, E, C: Tagged<T>, F: Tagged<E>> Code<Result<T, E>> for Result<C, F> {
+    const BYTES_MIN: usize = 1;
+    fn form() -> String {
+        format!("{} or {}", C::form(), F::form())
+    }
+    #[inline]
+    fn put(value: &Result<T, E>, out: &mut Vec<u8>) {
+        out.put_u8(Self::tag(value));
+        Self::put_rest(value, out);
+    }
+    #[inline]
+    fn take(from: &mut Take<'_>) -> Result<Result<T, E>, Malformed> {
+        let tag = from.u8()?;
+        Self::take_rest(tag, from)
+    }
+}
+
+impl<T, E, C: Sample<T>, F: Sample<E>> Sample<Result<T, E>> for Result<C, F> {
+    fn sample(from: &mut Samples<'_>) -> Result<T, E> {
+        if from.flag() { Err(F::sample(from)) } else { Ok(C::sample(from)) }
+    }
 }
 
 /// A field as `docs/formats.md` lists it: its name and form, or once if they are the same.
-pub(crate) fn listed(name: &str, form: &str) -> String {
+pub fn listed(name: &str, form: &str) -> String {
     if name == form { name.to_owned() } else { format!("{name} {form}") }
 }
 

@@ -12,6 +12,7 @@
 #![allow(missing_docs, reason = "most fields and codecs say by their names all there is to say")]
 
 pub mod codec;
+pub mod field;
 pub mod merge;
 pub mod text;
 
@@ -19,7 +20,6 @@ mod attrs;
 mod decoupling;
 mod event;
 mod extent;
-mod field;
 mod footprint;
 mod frame_events;
 mod op;
@@ -39,3 +39,4 @@ pub use op::{
 };
 pub use policy::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
 pub use reverted::{OldContent, Reverted};
+pub use table::Layout;

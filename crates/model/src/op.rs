@@ -1,10 +1,11 @@
 //! What callers ask: operations, which change something, and what `plan` answers.
 //!
 //! The table below is the only place that knows all operations. From it come the type, the bytes (`docs/formats.md`,
-//! "Operation", which a test compares with it), the counter, the [`Footprint`], and whether it takes room. An entry:
+//! "Operation", which a test compares with it), JSON and the line for people, samples for tests, the counter, the
+//! [`Footprint`], and whether it takes room. An entry:
 //!
 //! ```text
-//!   3 ["unlink"] Unlink { fields in the order of their bytes: name: Type as codec }
+//!   3 ["unlink"] Unlink { fields in the order of their bytes: name: Type as codec => "key in JSON" }
 //!   │   │         └ variant
 //!   │   └ names of its counters
 //!   └ tag, the first byte
@@ -12,11 +13,13 @@
 
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, Ino, Kind, Mode, Name, Position, Time};
+use serde_json::{Value, json};
 
 use crate::extent::Extent;
-use crate::field::{Code, listed};
+use crate::field::{Code, Sample, Samples, Shown, Text, Variants, add_json, listed};
 use crate::footprint::{Footprint, NameTouch, NameUse, Role, Rows};
-use crate::table::codec;
+use crate::table::or_name;
+use crate::text::{flag_letters, kind_name, octal, quoted};
 
 /// Largest content that lives inside its inode. Larger content is in blocks.
 pub const INLINE_BYTES_MAX: usize = 8 << 10;
@@ -53,8 +56,9 @@ macro_rules! operations {
     ($(
         $(#[$doc:meta])*
         $tag:literal [$($counter:literal),+] $variant:ident {
-            $($(#[$field_doc:meta])* $field:ident: $type:ty $(as $codec:ty)?),+ $(,)?
+            $($(#[$field_doc:meta])* $field:ident: $type:ty $(as $codec:ty)? $(=> $key:literal)?),+ $(,)?
         }
+        text { $text:expr }
         footprint { $footprint:expr }
         grows { $grows:expr }
         $(counter { $which:expr })?
@@ -95,7 +99,7 @@ macro_rules! operations {
                 match self {
                     $(Op::$variant { $($field),+ } => {
                         out.put_u8($tag);
-                        $(<codec!($type $(, $codec)?) as Code<$type>>::put($field, out);)+
+                        $(<$crate::codec!($type $(, $codec)?) as Code<$type>>::put($field, out);)+
                     })+
                 }
             }
@@ -107,11 +111,34 @@ macro_rules! operations {
             pub fn decode(from: &mut Take<'_>) -> Result<Op, Malformed> {
                 Ok(match from.u8()? {
                     $($tag => {
-                        $(let $field = <codec!($type $(, $codec)?) as Code<$type>>::take(from)?;)+
+                        $(let $field = <$crate::codec!($type $(, $codec)?) as Code<$type>>::take(from)?;)+
                         Op::$variant { $($field),+ }
                     })+
                     _ => return Err(Malformed { expected: "a type of operation" }),
                 })
+            }
+
+            /// A line for people.
+            pub fn describe(&self) -> String {
+                match self {
+                    $(Op::$variant { $($field),+ } => $text),+
+                }
+            }
+
+            /// The fields under their names, and its counter's name under `type`. Of content, the number of bytes.
+            pub fn json(&self) -> Value {
+                let mut object = serde_json::Map::new();
+                match self {
+                    $(Op::$variant { $($field),+ } => {
+                        $(add_json(
+                            &mut object,
+                            or_name!($field $(, $key)?),
+                            <$crate::codec!($type $(, $codec)?) as Shown<$type>>::json($field),
+                        );)+
+                    })+
+                }
+                object.insert("type".to_owned(), json!(Op::COUNTERS[self.counter()]));
+                Value::Object(object)
             }
 
             /// Which inodes and names it is about, as far as it says itself.
@@ -133,11 +160,46 @@ macro_rules! operations {
                 vec![$((
                     $tag,
                     stringify!($variant),
-                    [$(listed(stringify!($field), &<codec!($type $(, $codec)?) as Code<$type>>::form())),+].join(", "),
+                    [$(listed(stringify!($field), &<$crate::codec!($type $(, $codec)?) as Code<$type>>::form())),+].join(", "),
                 )),+]
             }
         }
+
+        impl Variants<Op> for Op {
+            const VARIANTS: &'static [&'static str] = &[$(stringify!($variant)),+];
+
+            fn sample_variant(at: usize, from: &mut Samples<'_>) -> Op {
+                $(if at == Ordinal::$variant as usize {
+                    return Op::$variant {
+                        $($field: <$crate::codec!($type $(, $codec)?) as Sample<$type>>::sample(from)),+
+                    };
+                })+
+                panic!("variant {at} of Op")
+            }
+        }
     };
+}
+
+impl Code<Op> for Op {
+    const BYTES_MIN: usize = Op::BYTES_MIN;
+    fn form() -> String {
+        "operation".to_owned()
+    }
+    #[inline]
+    fn put(op: &Op, out: &mut Vec<u8>) {
+        op.encode(out);
+    }
+    #[inline]
+    fn take(from: &mut Take<'_>) -> Result<Op, Malformed> {
+        Op::decode(from)
+    }
+}
+
+impl Sample<Op> for Op {
+    fn sample(from: &mut Samples<'_>) -> Op {
+        let at = from.below(Op::VARIANTS.len());
+        Op::sample_variant(at, from)
+    }
 }
 
 /// Of each number the sum of those before it.
@@ -160,8 +222,18 @@ operations! {
         /// no default list.
         mode: Mode,
         name: Name,
-        make: Make,
+        make: Make => "",
     }
+    text { {
+        let (what, size) = match make {
+            Make::File { content } => (Kind::File, content.len()),
+            Make::Dir => (Kind::Dir, 0),
+            Make::Symlink { target } => (Kind::Symlink, target.len()),
+            Make::Node { kind, .. } => (*kind, 0),
+        };
+        let bytes = if size > 0 { format!(", {size} bytes") } else { String::new() };
+        format!("make {} {} in {parent}, mode {}{bytes}", kind_name(what), quoted(name), octal(mode.0))
+    } }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::Given) }
     grows { true }
     counter {
@@ -178,10 +250,11 @@ operations! {
         /// Directory of the new name.
         parent: Ino,
         /// The file (not a directory).
-        ino: Ino,
+        ino: Ino => "inode",
         /// The new name.
         name: Name,
     }
+    text { format!("link {ino} as {} in {parent}", quoted(name)) }
     footprint {
         Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).uses(*parent, name, NameUse::Given)
     }
@@ -192,6 +265,7 @@ operations! {
         parent: Ino,
         name: Name,
     }
+    text { format!("unlink {} in {parent}", quoted(name)) }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::Removed) }
     grows { false }
 
@@ -201,6 +275,7 @@ operations! {
         parent: Ino,
         name: Name,
     }
+    text { format!("rmdir {} in {parent}", quoted(name)) }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
     grows { false }
 
@@ -215,6 +290,16 @@ operations! {
         from_name: Name,
         to_name: Name,
     }
+    text { {
+        let how = match how {
+            RenameHow::Replace => "",
+            RenameHow::NoReplace => ", unless the new name is there",
+            RenameHow::Exchange => ", exchanging them",
+            RenameHow::Whiteout => ", leaving a whiteout",
+            RenameHow::NoReplaceWhiteout => ", leaving a whiteout, unless the new name is there",
+        };
+        format!("rename {} in {from} to {} in {to}{how}", quoted(from_name), quoted(to_name))
+    } }
     footprint {
         Footprint::at(*to)
             .dir(*from)
@@ -226,21 +311,34 @@ operations! {
 
     /// chmod, chown, truncate, utimens. It does not grow: `rm -r` may need a chmod first.
     6 ["setattr"] SetAttr {
-        ino: Ino,
+        ino: Ino => "inode",
         /// What to set.
-        change: AttrChange,
+        change: AttrChange => "",
     }
+    text { {
+        let AttrChange { mode, uid, gid, size, size_by_handle: _, atime, mtime, kill_setid } = change;
+        let set = [
+            mode.map(|mode| format!("mode {}", octal(mode.0))),
+            uid.map(|uid| format!("owner {uid}")),
+            gid.map(|gid| format!("group {gid}")),
+            size.map(|size| format!("size {size}")),
+            atime.map(|_| "atime".to_owned()),
+            mtime.map(|_| "mtime".to_owned()),
+            kill_setid.then(|| "no set-id bits".to_owned()),
+        ];
+        format!("set attributes of {ino}: {}", set.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    } }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and_if(change.size.is_some(), Rows::CONTENT)) }
     grows { false }
 
     /// New content of a file. Right to write was checked at open.
     7 ["write"] Write {
         /// Regular file.
-        ino: Ino,
+        ino: Ino => "inode",
         /// Size after it. For extents: at least the end of the last one that is not a hole.
         size: u64,
         /// Time of the (last) write.
-        mtime: Time,
+        mtime: Time => "mtime_ns",
         /// Clear set-id bits as a write by one who is not root does.
         kill_setid: bool,
         /// What the writer knows of the file.
@@ -248,6 +346,10 @@ operations! {
         /// The content.
         body: Body,
     }
+    text { match body {
+        Body::Inline(bytes) => format!("write {} bytes as the content of {ino}, size {size}", bytes.len()),
+        Body::Extents(extents) => format!("write {} extents of {ino}, size {size}", extents.len()),
+    } }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::CONTENT)) }
     grows { true }
 
@@ -265,6 +367,7 @@ operations! {
         /// Bytes.
         len: u64,
     }
+    text { format!("clone {len} bytes of {from} at {from_offset} to {to} at {to_offset}") }
     footprint {
         Footprint::at(*to)
             .inode(Role::Source, *from, Rows::NONE)
@@ -276,33 +379,36 @@ operations! {
     /// if the file changed since `expected`.
     9 ["remap"] Remap {
         /// Regular file.
-        ino: Ino,
+        ino: Ino => "inode",
         /// Position of the inode's last change when its content was read.
         expected: Position,
         /// The new extents.
         extents: Vec<Extent>,
     }
+    text { format!("remap {} extents of {ino}, unchanged since {expected}", extents.len()) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::BLOCKS) }
     grows { false }
 
     /// Sets an extended attribute.
     10 ["set_xattr"] SetXattr {
-        ino: Ino,
+        ino: Ino => "inode",
         /// Must (not) exist before.
         how: XattrHow,
         /// Full name (`user.x`).
-        name: Vec<u8>,
-        value: Vec<u8>,
+        name: Vec<u8> as Text,
+        value: Vec<u8> => "value_bytes",
     }
+    text { format!("set attribute {} of {ino}, {} bytes", String::from_utf8_lossy(name), value.len()) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
     grows { true }
 
     /// Removes an extended attribute.
     11 ["remove_xattr"] RemoveXattr {
-        ino: Ino,
+        ino: Ino => "inode",
         /// Full name.
-        name: Vec<u8>,
+        name: Vec<u8> as Text,
     }
+    text { format!("remove attribute {} of {ino}", String::from_utf8_lossy(name)) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
     grows { false }
 
@@ -310,8 +416,9 @@ operations! {
     /// asked by the server only, again and again until the outcome's `gone` says that it is no orphan any more.
     12 ["reclaim"] Reclaim {
         /// Inode without names.
-        ino: Ino,
+        ino: Ino => "inode",
     }
+    text { format!("reclaim {ino}") }
     footprint { Footprint::at(*ino).inode(Role::Orphan, *ino, Rows::ATTRS.and(Rows::CONTENT)) }
     grows { false }
 
@@ -322,6 +429,7 @@ operations! {
         /// Permissions, the umask already applied.
         mode: Mode,
     }
+    text { format!("make a file without a name in {parent}, mode {}", octal(mode.0)) }
     footprint { Footprint::at(*parent).dir(*parent) }
     grows { true }
 
@@ -330,9 +438,10 @@ operations! {
         /// Directory of the name.
         parent: Ino,
         /// The file.
-        ino: Ino,
+        ino: Ino => "inode",
         name: Name,
     }
+    text { format!("link {ino}, which has no name, as {} in {parent}", quoted(name)) }
     footprint {
         Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).uses(*parent, name, NameUse::Given)
     }
@@ -340,10 +449,11 @@ operations! {
 
     /// Makes a file or directory immutable or append-only, or no longer (chattr).
     15 ["set_flags"] SetFlags {
-        ino: Ino,
+        ino: Ino => "inode",
         /// Bits of [`Attr::SETTABLE`]: those that are not in it are cleared.
         flags: u8,
     }
+    text { format!("set flags of {ino} to {}", flag_letters(*flags)) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
     grows { false }
 }
