@@ -119,9 +119,9 @@ impl Session {
             Arc::new(Request { id, seq, settled, epoch: self.epoch, again: None, cred: cred.clone(), call });
         tracing::debug!(session = self.id.0, request = id, seq = seq.0, "request to the server");
         if count > 0 {
-            let bytes = call_bytes(ops(&request.call));
+            let bytes = call_bytes(request.call.ops());
             self.kept_bytes += bytes;
-            for (at, op) in ops(&request.call).iter().enumerate() {
+            for (at, op) in request.call.ops().iter().enumerate() {
                 self.blocks.asked(op, Seq(request.seq.0 + at as u64));
             }
             self.kept.push_back(Kept {
@@ -236,7 +236,7 @@ impl Session {
             if !front.current || front.last > self.durable {
                 break;
             }
-            for (at, op) in ops(&front.request.call).iter().enumerate() {
+            for (at, op) in front.request.call.ops().iter().enumerate() {
                 // Of one that is not journalled nothing is durable.
                 if front.answers.get(at).is_some_and(Option::is_some) {
                     self.blocks.durable(op, Seq(front.request.seq.0 + at as u64));
@@ -343,7 +343,7 @@ impl Session {
                 Call::WriteBehind { acknowledged, .. } => &acknowledged[..],
                 _ => &[],
             };
-            let ops = ops(&kept.request.call);
+            let ops = kept.request.call.ops();
             let mut answers = Vec::with_capacity(ops.len());
             for (at, op) in ops.iter().enumerate() {
                 let result = results.get(at).and_then(Option::as_ref);
@@ -450,14 +450,6 @@ fn written(call: &Call) -> Option<Ino> {
     if let Call::Op { op: Op::Write { ino, .. }, .. } = call { Some(*ino) } else { None }
 }
 
-fn ops(call: &Call) -> &[Op] {
-    match call {
-        Call::Op { op, .. } => std::slice::from_ref(op),
-        Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } => ops,
-        _ => &[],
-    }
-}
-
 /// What is kept of an answer: nothing if the server has not journalled the operation (position 0), because its policy
 /// guarantees nothing, or because it changed nothing; then it is not sent again.
 pub(crate) fn journalled(again: Again) -> Option<Again> {
@@ -496,7 +488,7 @@ fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u
         push(original.seq, Again::default(), call);
         return;
     }
-    for (at, (op, answer)) in ops(&original.call).iter().zip(&kept.answers).enumerate() {
+    for (at, (op, answer)) in original.call.ops().iter().zip(&kept.answers).enumerate() {
         if let Some(again) = answer {
             // What has been closed since is not opened once more. What has not is, should the file have to be
             // made again: it could not be declared as open before.
@@ -534,7 +526,7 @@ pub(crate) fn assemble(
     request: &Request,
     replies: Vec<(Seq, Result<Answer, Failure>)>,
 ) -> (Effects, Result<Answer, Failure>) {
-    let mut results = vec![None; ops(&request.call).len()];
+    let mut results = vec![None; request.call.ops().len()];
     let mut answer = Err(Failure::Refused(Refusal::Io));
     for (seq, result) in replies {
         match &result {

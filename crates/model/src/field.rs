@@ -31,7 +31,7 @@ use crate::table::Layout;
 
 pub use cred::GROUPS_MAX;
 pub use sample::Samples;
-pub use values::{Bits, FileBytes, Fixed, Hidden, Range, Text};
+pub use values::{Bits, FileBytes, Fixed, Hidden, Range, Text, Upto};
 
 /// Most items for which memory is reserved before the first is read: a sender can claim any count.
 const ITEMS_RESERVED_MAX: usize = 1024;
@@ -316,7 +316,7 @@ pub struct Max<C, const N: usize>(std::marker::PhantomData<C>);
 impl<T, C: Code<T>, const N: usize> Code<Vec<T>> for Max<C, N> {
     const BYTES_MIN: usize = 1;
     fn form() -> String {
-        format!("{}, at most {N}", C::form_all())
+        format!("{} (at most {N})", C::form_all())
     }
     #[inline]
     fn put(value: &Vec<T>, out: &mut Vec<u8>) {
@@ -348,7 +348,7 @@ impl<T, C: Sample<T>, const N: usize> Sample<Vec<T>> for Max<C, N> {
 impl<const N: usize> Code<String> for Max<String, N> {
     const BYTES_MIN: usize = 1;
     fn form() -> String {
-        format!("text, at most {N}")
+        format!("text (at most {N})")
     }
     #[inline]
     fn put(value: &String, out: &mut Vec<u8>) {
@@ -470,6 +470,20 @@ impl<T, E, C: Tagged<T>, F: Tagged<E>> Code<Result<T, E>> for Result<C, F> {
     fn take(from: &mut Take<'_>) -> Result<Result<T, E>, Malformed> {
         let tag = from.u8()?;
         Self::take_rest(tag, from)
+    }
+    // Without the detour over `Tagged`, which would copy each result once more: batches consist of little else.
+    #[inline]
+    fn take_all(count: usize, from: &mut Take<'_>) -> Result<Vec<Result<T, E>>, Malformed> {
+        let mut items = Vec::with_capacity(count.min(ITEMS_RESERVED_MAX));
+        for _ in 0..count {
+            let tag = from.u8()?;
+            items.push(if tag < FAILURES {
+                Ok(C::take_rest(tag, from)?)
+            } else {
+                Err(F::take_rest(tag, from)?)
+            });
+        }
+        Ok(items)
     }
 }
 

@@ -398,7 +398,7 @@ operations! {
         name: Vec<u8> as Text,
         value: Vec<u8> => "value_bytes",
     }
-    text { format!("set attribute {} of {ino}, {} bytes", String::from_utf8_lossy(name), value.len()) }
+    text { format!("set attribute {:?} of {ino}, {} bytes", String::from_utf8_lossy(name), value.len()) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
     grows { true }
 
@@ -408,7 +408,7 @@ operations! {
         /// Full name.
         name: Vec<u8> as Text,
     }
-    text { format!("remove attribute {} of {ino}", String::from_utf8_lossy(name)) }
+    text { format!("remove attribute {:?} of {ino}", String::from_utf8_lossy(name)) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
     grows { false }
 

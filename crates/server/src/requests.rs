@@ -21,16 +21,32 @@ use crate::startup::EPOCH;
 use crate::waiters::Waiter;
 use chiton_engine::{Engine, Health, Moment, Step, Task, name_of};
 
-/// Its numbers: the client logs the same.
+/// Its numbers: the client logs the same. At the level `debug` a single operation is described, at `trace` each operation has
+/// a line with all fields as JSON.
 #[inline]
 fn log_request(session: SessionId, request: &Request) {
-    tracing::debug!(
-        session = session.0,
-        request = request.id,
-        seq = request.seq.0,
-        call = name_of(&request.call),
-        "request of a client"
-    );
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        log_operations(session.0, request);
+    }
+}
+
+fn log_operations(session: u64, Request { id: request, seq, call, .. }: &Request) {
+    let name = name_of(call);
+    match call.ops() {
+        [] => tracing::debug!(session, request, seq = seq.0, call = name, "request of a client"),
+        [op] => {
+            let operation = op.describe();
+            tracing::debug!(session, request, seq = seq.0, call = name, %operation, "request of a client");
+        }
+        ops => {
+            let operations = ops.len();
+            tracing::debug!(session, request, seq = seq.0, call = name, operations, "request of a client");
+        }
+    }
+    for (at, op) in call.ops().iter().enumerate() {
+        let seq = if seq.0 > 0 { seq.0 + at as u64 } else { 0 };
+        tracing::trace!(session, request, seq, operation = %op.json(), "operation of a client");
+    }
 }
 
 /// A request that waits for rows.

@@ -168,7 +168,7 @@ impl Mux {
 
     /// Registers a request and appends it to the outbox.
     pub(crate) fn send(&self, request: &Request) {
-        let limits = request.check_limits();
+        let limits = request.check_limits().map_err(|over| over.to_string());
         {
             let mut slots = self.slots.lock();
             if slots.lost.is_some() {

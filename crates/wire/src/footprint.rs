@@ -6,7 +6,7 @@
 
 use chiton_types::{Ino, access};
 
-use crate::message::{Call, LeaseMode, LockKind, Query};
+use crate::{Call, LeaseMode, LockKind, Query};
 
 /// True for attributes that tell of policies, which can be asked for everywhere: a client must find out where it is.
 pub fn is_policy_attribute(name: &[u8]) -> bool {

@@ -3,15 +3,36 @@
 //! Invariants:
 //! - Only this crate knows the bytes of a message. Bytes from a peer are hostile until decoded.
 //! - Data and encodings only: no clock, no socket, no thread.
+//! - A message is declared once ([`chiton_model::choice`], [`chiton_model::record`], [`chiton_model::number`]): from the
+//!   declaration come its type, bytes, limits, its table in `docs/formats.md`, and samples for tests. By hand are the headers
+//!   of requests and replies.
 
 mod message;
+
+mod handshake;
+
+mod call;
+mod query;
 mod realm;
+mod request;
+
+mod answer;
+mod reply;
+
+mod lease;
+mod recall;
 
 mod footprint;
 
-mod encode;
-
-pub use encode::IDENTITY_BYTES_MAX;
+pub use answer::*;
+pub use call::*;
+pub use chiton_model::field::{GROUPS_MAX, OverLimit};
 pub use footprint::is_policy_attribute;
-pub use message::*;
+pub use handshake::*;
+pub use lease::*;
+pub use message::{FRAME_BYTES_MAX, Message};
+pub use query::*;
 pub use realm::*;
+pub use recall::*;
+pub use reply::*;
+pub use request::*;

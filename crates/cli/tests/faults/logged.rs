@@ -57,6 +57,10 @@ fn a_create_is_followed_from_the_kernel_to_the_durable_journal() {
         let durable = said.lines().filter(|line| line.contains("the journal is durable"));
         durable.filter_map(|line| field(line, "durable")).any(|durable| durable >= position)
     });
+    until("the server logs what was asked", || {
+        line_with(&server, &["request of a client", &session, &seq, "operation=make file \"followed\" in "])
+            .is_some()
+    });
     drop(file);
     mounted.unmount();
 }

@@ -163,6 +163,13 @@ impl Session {
         let Call::WriteBehind { ops, acknowledged: all } = &mut request.call else {
             unreachable!("messages to be sent are of pending operations")
         };
+        tracing::debug!(
+            session = self.id.0,
+            request = request.id,
+            seq = self.next_seq,
+            operation = %op.describe(),
+            "acknowledged, to be sent"
+        );
         ops.push(op);
         all.push(acknowledged);
         // Credentials that carry more decide alike.
@@ -172,12 +179,6 @@ impl Session {
         kept.count += 1;
         kept.bytes += bytes;
         self.kept_bytes += bytes;
-        tracing::debug!(
-            session = self.id.0,
-            request = kept.request.id,
-            seq = self.next_seq,
-            "acknowledged, to be sent"
-        );
         self.next_seq += 1;
     }
 

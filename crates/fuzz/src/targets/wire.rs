@@ -1,8 +1,9 @@
 //! Messages of a peer: frames, and all their contents.
 
-use chiton_transport::{FrameKind, FrameReader};
+use chiton_model::field::Samples;
+use chiton_transport::{FrameKind, FrameReader, put_frame};
 use chiton_types::Take;
-use chiton_wire::{Hello, RecallDone, Reply, Request, Welcome};
+use chiton_wire::Message;
 
 use super::{Target, as_it_is};
 
@@ -27,71 +28,67 @@ fn run(bytes: &[u8]) -> bool {
     whole
 }
 
-/// Decodes a body. A valid one must encode to bytes that decode to the same value.
-fn decode(kind: FrameKind, body: &[u8]) -> bool {
-    let mut from = Take::new(body);
-    match kind {
-        FrameKind::Hello => Hello::decode(&mut from).is_ok(),
-        FrameKind::Welcome => Welcome::decode(&mut from).is_ok(),
-        FrameKind::Reply => Reply::decode(&mut from).is_ok(),
-        FrameKind::RecallDone | FrameKind::Recall => RecallDone::decode(&mut from).is_ok(),
-        FrameKind::Request => {
-            let Ok(request) = Request::decode(&mut from) else { return false };
-            let mut again = Vec::new();
-            request.encode(&mut again);
-            assert_eq!(Request::decode(&mut Take::new(&again)), Ok(request));
-            true
-        }
+/// The kind of message of a frame.
+fn kind_of(frame: FrameKind) -> usize {
+    match frame {
+        FrameKind::Hello => 0,
+        FrameKind::Welcome => 1,
+        FrameKind::Request => 2,
+        FrameKind::Reply => 3,
+        FrameKind::Recall => 4,
+        FrameKind::RecallDone => 5,
     }
 }
 
-/// Frames of every kind with every tag, almost valid; mutations supply the rest.
+/// Decodes a body. A valid one must encode to bytes that decode to the same value.
+fn decode(frame: FrameKind, body: &[u8]) -> bool {
+    let Ok(message) = Message::decode(kind_of(frame), &mut Take::new(body)) else { return false };
+    let mut again = Vec::new();
+    message.encode(&mut again);
+    assert_eq!(Message::decode(kind_of(frame), &mut Take::new(&again)), Ok(message));
+    true
+}
+
+/// Frames with valid messages, drawn from their declarations: each kind, and each call and answer, several times.
 fn seeds() -> Vec<Vec<u8>> {
-    let framed = |kind: u8, body: &[u8]| {
+    let mut state = 1u64;
+    let mut draw = |first: &[u8]| {
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        first.iter().copied().chain((0..300).map(|_| next())).collect::<Vec<u8>>()
+    };
+    let framed = |frame: FrameKind, message: &Message| {
         let mut bytes = vec![200];
-        bytes.extend((body.len() as u32 + 1).to_le_bytes());
-        bytes.push(kind);
-        bytes.extend_from_slice(body);
+        put_frame(&mut bytes, frame, |out| message.encode(out)).expect("a short message");
         bytes
     };
     let mut seeds = Vec::new();
-    let mut hello = 1u32.to_le_bytes().to_vec();
-    hello.extend([0, 0, 0, 0, 0, 0, 4]);
-    hello.extend(b"name");
-    seeds.push(framed(1, &hello));
-    // Requests: each call with its usual first fields, and little or much behind them.
-    for call in (0..=16).chain(32..=44) {
-        for rest in [&[][..], &[0; 8], &[1; 12], &[3; 40], &[0; 80]] {
-            let mut body = vec![0; 41];
-            body[0] = 9;
-            body.push(call);
-            body.extend_from_slice(rest);
-            seeds.push(framed(3, &body));
+    let frames = [FrameKind::Hello, FrameKind::Welcome, FrameKind::Recall, FrameKind::RecallDone];
+    for frame in frames.into_iter().cycle().take(16) {
+        seeds.push(framed(frame, &Message::sample(kind_of(frame), &mut Samples::new(&draw(&[])))));
+    }
+    let (request, reply) = (FrameKind::Request, FrameKind::Reply);
+    for n in 0..200u8 {
+        // The first bytes choose the variant.
+        for frame in [request, reply] {
+            let bytes = draw(&[n, n / 16, n]);
+            seeds.push(framed(frame, &Message::sample(kind_of(frame), &mut Samples::new(&bytes))));
         }
     }
-    // Operations, alone and in batches.
-    for tag in 1..=12u8 {
-        let mut op = vec![tag];
-        op.extend(2u64.to_le_bytes());
-        op.extend([1, 0xa4, 1, 4]);
-        op.extend(b"name");
-        op.extend([2, b'x', b'y', 0, 0, 0]);
-        for head in [&[0][..], &[2, 1]] {
-            let mut body = vec![0; 41];
-            body.extend_from_slice(head);
-            body.extend_from_slice(&op);
-            seeds.push(framed(3, &body));
+    // Calls and answers of every tag with little or much behind them, hardly any of them valid.
+    for tag in 0..=255 {
+        for rest in [&[][..], &[1; 12], &[0; 100]] {
+            for (frame, head) in [(3, 41), (4, 24)] {
+                let body = [&vec![0; head][..], &[tag], rest].concat();
+                let mut bytes = vec![200];
+                bytes.extend((body.len() as u32 + 1).to_le_bytes());
+                bytes.push(frame);
+                bytes.extend_from_slice(&body);
+                seeds.push(bytes);
+            }
         }
     }
-    // Replies by tag.
-    for tag in (0..=16).chain(128..=132) {
-        for rest in [&[][..], &[1; 3], &[0; 100]] {
-            let mut body = vec![0; 24];
-            body.push(tag);
-            body.extend_from_slice(rest);
-            seeds.push(framed(4, &body));
-        }
-    }
-    seeds.push(framed(6, &7u64.to_le_bytes()));
     seeds
 }

@@ -9,7 +9,7 @@ use chiton_types::{
 };
 use serde_json::{Value, json};
 
-use super::{Code, Sample, Samples, Shown};
+use super::{Code, OverLimit, Sample, Samples, Shown, within};
 use crate::code;
 use crate::codec::{
     file_bytes, put_body, put_extents, take_body, take_extents, take_flag, take_id, take_kind, take_mode,
@@ -175,6 +175,37 @@ impl Shown<u8> for u8 {
     }
     fn json_all(items: &[u8]) -> Value {
         json!(items.len())
+    }
+}
+
+/// A number of at most `N`, as a varint.
+#[derive(Debug)]
+pub struct Upto<const N: usize>;
+
+impl<const N: usize> Code<u32> for Upto<N> {
+    const BYTES_MIN: usize = 1;
+    fn form() -> String {
+        format!("v (at most {N})")
+    }
+    fn put(value: &u32, out: &mut Vec<u8>) {
+        out.put_varint(u64::from(*value));
+    }
+    fn take(from: &mut Take<'_>) -> Result<u32, Malformed> {
+        let number = small(from)?;
+        if number as usize > N {
+            Err(Malformed { expected: "a number within its limit" })
+        } else {
+            Ok(number)
+        }
+    }
+    fn check(value: &u32) -> Result<(), OverLimit> {
+        within::<N>(*value as usize)
+    }
+}
+
+impl<const N: usize> Sample<u32> for Upto<N> {
+    fn sample(from: &mut Samples<'_>) -> u32 {
+        from.number() as u32 % (N as u32 + 1)
     }
 }
 

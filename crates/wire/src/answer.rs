@@ -1,0 +1,199 @@
+//! What a reply answers, and why it does not.
+
+use chiton_model::field::{Fixed, Max, Range, Tagged};
+use chiton_model::{Extent, Outcome, choice, code, record};
+use chiton_types::codec::Put;
+use chiton_types::{Attr, Ino, Kind, Name, Position, Refusal, Seq, Time};
+
+use crate::call::BATCH_OPS_MAX;
+use crate::lease::{LeaseMode, Lock};
+use crate::realm::RealmAnswer;
+
+choice! {
+    /// Why a request got no answer.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Failure "failure" {
+        /// The caller gets this errno.
+        128 Refused(refusal: Refusal)
+        /// Ask again with supplementary groups.
+        129 NeedGroups
+        /// The session is unknown or expired: what it had buffered is lost (EIO), begin a new one.
+        130 SessionGone
+        /// The request breaks the protocol; in words.
+        131 Malformed(why: String)
+    }
+}
+
+choice! {
+    /// An answer.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Answer "answer" {
+        /// Done.
+        0 Done
+        /// An operation was carried out at this position.
+        1 Op {
+            /// Position of its last event; 0: the journal holds nothing of it (it changed nothing, or its policy has it so), and
+            /// it is not to be sent again.
+            position: Position,
+            /// What became of it.
+            outcome: Outcome,
+            /// The lease that the session now has on the inode of `outcome.attr`.
+            lease: LeaseMode,
+            /// The session has a shared lease on the directory (names may be cached).
+            parent_leased: bool,
+        }
+        /// A result for each operation of a batch that was performed, in order.
+        2 Batch(results: Vec<Result<(Position, Outcome), Failure>> as Max<Result<(Position, Outcome), Failure>, BATCH_OPS_MAX>)
+        /// Of each operation of [`Call::WriteBehind`], in order: its position (as in `Op`), and the lease that the session now has on
+        /// what it is about (exclusive of a new directory: on its names).
+        12 WriteBehind(results: Vec<Result<(Position, LeaseMode), Failure>> as Max<Result<(Position, LeaseMode), Failure>, BATCH_OPS_MAX>)
+        /// To [`Call::Ended`]: runs of numbers of operations that were carried out, each with its first number and the first past
+        /// it, rising. They are durable. Operations below the last number that the client settled are not listed.
+        14 CarriedOut(runs: Vec<(Seq, Seq)>)
+        /// To [`Call::LeaseNames`].
+        13 Names {
+            /// The session has the lease. Not so where others have leases on the directory or want one, or where its policy
+            /// has the server answer each operation.
+            leased: bool,
+            /// The directory's attributes.
+            attr: Attr,
+            /// Inode numbers: the first, and the first past them.
+            numbers: (Ino, Ino) as Range,
+            /// The server's clock.
+            now: Time,
+        }
+        /// An inode.
+        3 Attr {
+            [
+                /// For lookups: the session has a lease on the directory, so the name may be cached.
+                parent_leased,
+                /// For lookups: everybody may search the directory, so cached names need no check.
+                parent_open,
+            ]
+            /// Its attributes.
+            attr: Attr,
+            /// The lease that the session now has on it (None: do not cache).
+            lease: LeaseMode,
+        }
+        /// For lookups: no such name.
+        4 Absent {
+            [
+                /// The session has a lease on the directory, so that may be cached.
+                parent_leased,
+                /// As in `Attr`.
+                parent_open,
+            ]
+        }
+        /// Entries of a directory.
+        5 Entries {
+            [
+                /// As in `Attr`.
+                parent_leased,
+                /// As in `Attr`.
+                parent_open,
+                /// There are no more.
+                end,
+            ]
+            /// In the order of cookies.
+            entries: Vec<DirEntry>,
+        }
+        /// Bytes: a link's target, an attribute's value, names (each ended by NUL), a block's range, JSON.
+        6 Bytes(bytes: Vec<u8>)
+        /// Content of a file.
+        7 Map {
+            /// Its attributes (size!).
+            attr: Attr,
+            /// The lease on it.
+            lease: LeaseMode,
+            /// The content.
+            content: Content,
+        }
+        /// Totals.
+        8 StatFs(totals: StatFs)
+        /// The lease that the session has now.
+        9 Lease {
+            /// At least what was asked.
+            mode: LeaseMode,
+            /// Attributes at that moment.
+            attr: Attr,
+            /// Others have the file open, and are to hear of each growth before it is answered ([`Call::Grown`]).
+            is_watched: bool,
+        }
+        /// The lock that conflicts, if any.
+        10 Lock(lock: Option<Lock>)
+        /// What concerns decoupled realms.
+        11 Realm(answer: RealmAnswer)
+    }
+}
+
+choice! {
+    /// Content of a file, as the server knows it.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Content "kind of content" {
+        /// All of it; if it is shorter than the file's size, the rest reads as zeros.
+        0 Inline(bytes: Vec<u8>)
+        /// The mapping of the chunks from `start` to `end` (multiples of the chunk size, `end` exclusive).
+        1 Extents {
+            /// First byte covered.
+            start: u64 as Fixed,
+            /// One past the last byte covered.
+            end: u64 as Fixed,
+            /// What is mapped there; the rest is holes.
+            extents: Vec<Extent>,
+        }
+    }
+}
+
+record! {
+    /// One entry of a directory.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct DirEntry "entry" {
+        /// Name.
+        pub name: Name,
+        /// Inode.
+        pub ino: Ino,
+        /// Type.
+        pub kind: Kind,
+        /// Place in the order of the directory ([`chiton_types::name_hash`] of the name).
+        pub cookie: u64 as Fixed,
+        /// With `plus`: attributes, and whether the session has a lease on them.
+        pub attr: Option<(Attr, LeaseMode)> as AttrWithLease,
+    }
+}
+
+/// Attributes and the lease on them, if there are any.
+struct AttrWithLease;
+
+code!(
+    AttrWithLease => Option<(Attr, LeaseMode)>,
+    1,
+    "0 (none), or 1 + lease and attributes",
+    |v, out| match v {
+        None => out.put_u8(0),
+        Some((attr, lease)) => {
+            out.put_u8(1 + *lease as u8);
+            Attr::put(attr, out);
+        }
+    },
+    |from| match from.u8()? {
+        0 => Ok(None),
+        n => {
+            let lease = LeaseMode::take_rest(n - 1, from)?;
+            Ok(Some((Attr::take(from)?, lease)))
+        }
+    };
+    draw = |from| Option::<(Attr, LeaseMode)>::sample(from)
+);
+
+record! {
+    /// Totals of a file system.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct StatFs "totals" {
+        /// Bytes of the store's disk.
+        pub bytes_total: u64 as Fixed,
+        /// Bytes free on it.
+        pub bytes_free: u64 as Fixed,
+        /// Inodes in use.
+        pub inodes_used: u64 as Fixed,
+    }
+}

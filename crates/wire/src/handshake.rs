@@ -1,0 +1,124 @@
+//! The first two messages of a connection.
+
+use chiton_model::field::Fixed;
+use chiton_model::{choice, code, number, record};
+use chiton_types::codec::{Malformed, Put, Take};
+use chiton_types::{Epoch, Position, SessionId};
+
+/// Version of the protocol; both sides must have the same.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Longest [`Hello::identity`], in bytes.
+pub const IDENTITY_BYTES_MAX: usize = 256;
+
+number! {
+    /// Which of a session's two connections.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Channel "a channel" {
+        /// Requests and replies.
+        Main = 0,
+        /// The server's recalls and their acknowledgements.
+        Recall = 1,
+    }
+}
+
+record! {
+    /// First message of a connection.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Hello "hello" {
+        /// [`PROTOCOL_VERSION`].
+        pub version: u32 as Fixed,
+        /// Which connection this is.
+        pub channel: Channel,
+        /// The session to go on with, and its secret; `None` begins one (main channel only).
+        pub resume: Option<(SessionId, u64)> as Option<(SessionId, Fixed)>,
+        /// Who: host, process, mount point; for `status` and logs. At most 256 bytes.
+        pub identity: String as Identity,
+        /// On resume: operations that the client will send again before anything new.
+        pub resend_count: u32 as Fixed,
+        /// The client decouples subtrees whose policy asks for it: see
+        /// [`chiton_types::Refusal::Undecoupled`].
+        pub decouples: bool,
+    }
+}
+
+impl Hello {
+    /// The version alone: these four bytes stay where they are in every version of the protocol, the rest may
+    /// change with it.
+    ///
+    /// # Errors
+    /// With fewer than four bytes.
+    pub fn decode_version(from: &Take<'_>) -> Result<u32, Malformed> {
+        from.clone().u32()
+    }
+}
+
+/// A name for people to read: one that is too long is cut, at a character's border.
+struct Identity;
+
+code!(
+    Identity => String,
+    1,
+    format!("text (at most {IDENTITY_BYTES_MAX})"),
+    |identity, out| {
+        let mut end = identity.len().min(IDENTITY_BYTES_MAX);
+        while !identity.is_char_boundary(end) {
+            end -= 1;
+        }
+        out.put_bytes(&identity.as_bytes()[..end]);
+    },
+    |from| match str::from_utf8(from.bytes()?) {
+        Ok(identity) if identity.len() <= IDENTITY_BYTES_MAX => Ok(identity.to_owned()),
+        _ => Err(Malformed { expected: "an identity of at most 256 bytes" }),
+    };
+    draw = |from| from.text()
+);
+
+choice! {
+    /// Answer to [`Hello`].
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Welcome "a welcome" {
+        /// Go on.
+        0 Accepted {
+            /// The session.
+            session: SessionId,
+            /// Shows that a later connection belongs to it.
+            secret: u64 as Fixed,
+            /// The maps' epoch.
+            epoch: Epoch,
+            /// Identity of this file system.
+            filesystem: u64 as Fixed,
+            /// Grows with each start of the server: a client that sees a new one re-declares opens and locks.
+            boot: u64 as Fixed,
+            /// What a client caches is valid for no longer than this after the last word from the server, in milliseconds.
+            /// Neither this server nor the next, after a restart, lets others have what the session holds any sooner.
+            session_ms: u32 as Fixed,
+            /// Durable position.
+            durable: Position,
+            /// Where a client on the same machine finds the object store (`local:/path`), else empty: blocks then
+            /// go through the server.
+            objects: String,
+        }
+        /// Not possible; the connection is closed.
+        1 Refused {
+            /// Why.
+            reason: RefuseReason,
+            /// In words, with what to do next.
+            message: String,
+        }
+    }
+}
+
+number! {
+    /// Why a connection is refused.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RefuseReason "a reason against a connection" {
+        /// Another protocol version.
+        Version = 1,
+        /// The session to resume is unknown, expired, or the secret is wrong.
+        SessionGone = 2,
+        /// Too many sessions.
+        Full = 3,
+        /// The server is shutting down or not ready.
+        NotReady = 4,
+    }
+}

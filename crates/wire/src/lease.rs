@@ -1,0 +1,52 @@
+//! Leases and locks, as messages name them.
+
+use chiton_model::field::Fixed;
+use chiton_model::{number, record};
+use chiton_types::Ino;
+
+number! {
+    /// What a client may do by itself with an inode.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum LeaseMode "lease" {
+        /// Nothing.
+        None = 0,
+        /// Cache names (present and absent), attributes and content.
+        Shared = 1,
+        /// Also buffer writes and own size and times: nobody else has a lease.
+        Exclusive = 2,
+    }
+}
+
+record! {
+    /// A lock, POSIX (by range) or BSD (whole file).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Lock "lock" {
+        /// Inode.
+        pub ino: Ino,
+        /// flock(2) instead of fcntl(2).
+        pub flock: bool,
+        /// Owner as the kernel of that mount names it.
+        pub owner: u64 as Fixed,
+        /// First byte.
+        pub start: u64 as Fixed,
+        /// Last byte, inclusive; `u64::MAX` for "to the end".
+        pub end: u64 as Fixed,
+        /// What kind.
+        pub kind: LockKind,
+        /// Process, for `F_GETLK`.
+        pub pid: u32 as Fixed,
+    }
+}
+
+number! {
+    /// Kind of a lock.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum LockKind "kind of lock" {
+        /// Drop.
+        Unlock = 0,
+        /// Shared.
+        Read = 1,
+        /// Exclusive.
+        Write = 2,
+    }
+}

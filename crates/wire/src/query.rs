@@ -1,0 +1,90 @@
+//! Questions: calls that change nothing.
+
+use chiton_model::choice;
+use chiton_model::field::{Bits, Fixed};
+use chiton_types::{Ino, Name};
+
+/// The bits of [`chiton_types::access`].
+type Access = Bits<7>;
+
+choice! {
+    /// A question.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Query "question" {
+        /// A name in a directory (`.` and `..` are the client's matter). Asks search permission.
+        32 Lookup {
+            /// Directory.
+            parent: Ino,
+            /// Name.
+            name: Name,
+        }
+        /// Attributes.
+        33 GetAttr {
+            /// Inode.
+            ino: Ino,
+        }
+        /// Open: attributes, with a check of `want` (bits of [`chiton_types::access`]); counts as opened once.
+        /// Writers elsewhere are asked to write back first.
+        34 Open {
+            /// Inode.
+            ino: Ino,
+            /// Bits; 0 for O_PATH-like opens without a check.
+            want: u8 as Access,
+        }
+        /// Permission check alone (access(2)).
+        35 Access {
+            /// Inode.
+            ino: Ino,
+            /// Bits.
+            want: u8 as Access,
+        }
+        /// Entries of a directory in the order of [`chiton_types::name_hash`], after `cookie` (0: from the start).
+        36 ReadDir {
+            /// Directory.
+            dir: Ino,
+            /// Hash of the last entry seen.
+            cookie: u64 as Fixed,
+            /// At most so many entries (entries of the same hash are never parted, so there may be a few more).
+            entries_max: u32,
+            /// With attributes, and leases on them.
+            plus: bool,
+        }
+        /// Target of a symbolic link.
+        37 ReadLink {
+            /// Inode.
+            ino: Ino,
+        }
+        /// Value of an extended attribute. Asks for read permission (`user.`), or root (`trusted.`).
+        38 GetXattr {
+            /// Inode.
+            ino: Ino,
+            /// Name.
+            name: Vec<u8>,
+        }
+        /// Names of the extended attributes.
+        39 ListXattr {
+            /// Inode.
+            ino: Ino,
+        }
+        /// Where a file's bytes are: see [`Answer::Map`].
+        40 Map {
+            /// Inode.
+            ino: Ino,
+            /// First byte asked for.
+            offset: u64 as Fixed,
+            /// Bytes asked for; the answer covers whole chunks of the map.
+            len: u64 as Fixed,
+        }
+        /// A whole path from a directory on, symbolic links included, at most 40; asks search permission on the way.
+        41 Resolve {
+            /// Where relative paths begin (and absolute ones too: the root of this file system is [`Ino::ROOT`]).
+            from: Ino,
+            /// The path.
+            path: Vec<u8>,
+            /// Also follow a symbolic link at the end.
+            follow: bool,
+        }
+        /// Totals of the file system.
+        42 StatFs
+    }
+}
