@@ -62,6 +62,30 @@ fn counts() {
     repaired("wrong-parent", |rig| rig.edit("/docs/linked", |i| i.parent = Ino(1)));
 }
 
+/// S116: the flags of inodes are kept by `chiton fsck`, whatever it repairs of them.
+#[test]
+fn repairs_keep_immutable_and_append_only() {
+    let set = |rig: &Rig| {
+        rig.edit("/docs/linked", |i| i.immutable = true);
+        rig.edit("/docs/big", |i| i.append_only = true);
+        rig.edit("/docs/deep", |i| (i.immutable, i.append_only) = (true, true));
+    };
+    let rig = repaired("wrong-link-count", |rig| {
+        set(rig);
+        rig.edit("/docs/linked", |i| i.nlink = 7);
+        rig.edit("/docs/big", |i| (i.parent, i.xattrs) = (Ino(77), false));
+        rig.edit("/docs/deep", |i| (i.nlink, i.parent) = (9, Ino(77)));
+    });
+    let flags_of = |path: &str| match rig.get(&inode_row(tag::INODE, rig.find(path))) {
+        Some(StoredRow::Inode(i)) => (i.immutable, i.append_only),
+        other => panic!("{path}: {other:?}"),
+    };
+    assert_eq!(flags_of("/docs/linked"), (true, false));
+    assert_eq!(flags_of("/docs/big"), (false, true));
+    assert_eq!(flags_of("/docs/deep"), (true, true));
+    assert_eq!(flags_of("/docs/inline"), (false, false));
+}
+
 #[test]
 fn an_unnamed_inode_gets_a_name_in_lost_and_found() {
     let rig = Rig::populated();
