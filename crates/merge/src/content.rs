@@ -66,7 +66,7 @@ impl<'a> Merge<'a> {
                     return Ok(MergeStep::First(vec![truncation(inode)]));
                 }
                 Body::Inline(_) => {}
-                Body::Extents(_) => *size = inode.size.max(*size),
+                Body::Extents(_) => *size = inode.size().max(*size),
             }
         }
         let op = event.operation().expect("asked for a change of content");
@@ -94,8 +94,8 @@ impl<'a> Merge<'a> {
             return Ok(if is_held { MergeStep::Emit } else { MergeStep::Skip(Skipped::Needless) });
         };
         let fits = match (Acl::decode(value), name == ACL_ACCESS) {
-            (Ok(Some(list)), true) => list == list.stored() && inode.kind != Kind::Symlink,
-            (Ok(Some(_)), false) => inode.kind == Kind::Dir,
+            (Ok(Some(list)), true) => list == list.stored() && inode.kind() != Kind::Symlink,
+            (Ok(Some(_)), false) => inode.kind() == Kind::Dir,
             _ => false,
         };
         Ok(match fits {
@@ -122,15 +122,15 @@ impl<'a> Merge<'a> {
             time: self.ctx.now,
             content,
         }];
-        if inode.is_mapped() && inode.size > 0 {
+        if inode.is_mapped() && inode.size() > 0 {
             // The copy has no rows yet: only the source's must be in memory.
-            self.state.clonable(inode, (0, inode.size), inode, (0, 0))?;
+            self.state.clonable(inode, (0, inode.size()), inode, (0, 0))?;
             events.push(Event::Clone {
                 from: inode.ino,
                 from_offset: 0,
                 to: self.ctx.fresh,
                 to_offset: 0,
-                len: inode.size,
+                len: inode.size(),
                 time: self.ctx.now,
             });
         }
@@ -147,7 +147,7 @@ impl<'a> Merge<'a> {
             mode: None,
             uid: None,
             gid: None,
-            size: Some(inode.size),
+            size: Some(inode.size()),
             atime: Some(inode.atime),
             mtime: Some(inode.mtime),
             ctime: self.ctx.now,

@@ -33,7 +33,7 @@ impl<'a> Merge<'a> {
             }
             return Ok(None);
         }
-        let kind = match (inode.kind, changes_content(event)) {
+        let kind = match (inode.kind(), changes_content(event)) {
             (Kind::File, true) => ConflictKind::EditEdit,
             (Kind::File, false) => ConflictKind::AttrEdit,
             _ => ConflictKind::AttrAttr,
@@ -44,7 +44,7 @@ impl<'a> Merge<'a> {
             return Ok(None);
         }
         let path = self.path_to(inode)?;
-        if inode.kind == Kind::File && self.map.settled(inode.ino, inode.position).is_some() {
+        if inode.kind() == Kind::File && self.map.settled(inode.ino, inode.position).is_some() {
             let events = self.reverting(inode, known)?;
             self.note_settled(kind, path, inode);
             self.map.met(inode.ino);
@@ -114,7 +114,7 @@ impl<'a> Merge<'a> {
                 && is(*gid, inode.gid));
         }
         if let Event::Write { body: Body::Inline(bytes), size, .. } = event {
-            return Ok(!inode.is_mapped() && inode.size == *size && self.state.content(inode)? == bytes);
+            return Ok(!inode.is_mapped() && inode.size() == *size && self.state.content(inode)? == bytes);
         }
         if let Event::Xattr { name, value, .. } = event {
             let held = self.state.xattrs_of(inode)?.and_then(|xattrs| xattrs.0.get(name));
@@ -134,7 +134,7 @@ impl<'a> Merge<'a> {
             unreachable!("asked for a clone")
         };
         let KnownFile::Was(mut to) = self.state.file_as_known(source)? else { return Ok(None) };
-        if to.content == OldContent::Same && to.size == source.size {
+        if to.content == OldContent::Same && to.size == source.size() {
             return Ok(None);
         }
         let ends = (from_offset.checked_add(*len), to_offset.checked_add(*len));

@@ -64,7 +64,7 @@ impl<'a> Merge<'a> {
     /// What bears a name, and since when, if the directory is there.
     fn slot_at(&mut self, (dir, name): &Place) -> Result<Option<(Ino, Position)>, Fault> {
         Ok(match self.locate(*dir)? {
-            Located::Live(dir) if dir.kind == Kind::Dir => match self.state.entry(dir, name)? {
+            Located::Live(dir) if dir.kind() == Kind::Dir => match self.state.entry(dir, name)? {
                 Known::Present(slot) => Some((slot.ino, slot.position)),
                 Known::Absent => None,
             },

@@ -40,7 +40,7 @@ pub fn foreign_to_name(state: &Namespace, dir: Ino, name: &Name, map: &MergeMap)
     if inode.nlink == 0 {
         return Ok(if map.contested.has_any(dir) { Change::Removed } else { Change::None });
     }
-    if inode.kind != Kind::Dir {
+    if inode.kind() != Kind::Dir {
         return Ok(Change::None);
     }
     Ok(match state.entry(inode, name)? {
@@ -54,5 +54,5 @@ pub fn foreign_to_name(state: &Namespace, dir: Ino, name: &Name, map: &MergeMap)
 /// Whether others changed an inode itself after the base, and ours has not met that.
 #[inline]
 pub(crate) fn is_changed(map: &MergeMap, inode: &Inode) -> bool {
-    map.is_foreign(inode.attrs_changed()) || (inode.kind != Kind::Dir && map.stands(inode.ino))
+    map.is_foreign(inode.attrs_changed()) || (inode.kind() != Kind::Dir && map.stands(inode.ino))
 }

@@ -189,7 +189,7 @@ impl Merge<'_> {
                 let inode = self.state.inode(ino)?;
                 // Both sides did the same: nothing to merge, and the changes that ours made on top of it contain it.
                 let is_met = self.map.settled(inode.ino, inode.position) == Some(Settled::Same);
-                if inode.kind != Kind::Dir && self.map.is_foreign(inode.position) && !is_met {
+                if inode.kind() != Kind::Dir && self.map.is_foreign(inode.position) && !is_met {
                     self.map.note_standing(ino);
                 }
             }

@@ -34,7 +34,7 @@ impl<'a> Merge<'a> {
             let removed = self.map.contested.has_any(ino) && !self.map.is_agreed_gone(ino);
             return Ok(if removed { Located::Removed(inode) } else { Located::Gone });
         }
-        let is_dir = inode.kind == Kind::Dir;
+        let is_dir = inode.kind() == Kind::Dir;
         let dir = if is_dir { inode.ino } else { inode.parent };
         // A file with several names may have been born in a directory that is gone.
         let inside = self.is_below_root(dir)? || (!is_dir && self.map.is_vouched(ino));
@@ -75,9 +75,9 @@ impl<'a> Merge<'a> {
     #[inline]
     pub(crate) fn merge_dir(&mut self, ino: Ino, time: Time) -> Found<&'a Inode> {
         Ok(match self.locate(ino)? {
-            Located::Live(inode) if inode.kind == Kind::Dir => Ok(inode),
+            Located::Live(inode) if inode.kind() == Kind::Dir => Ok(inode),
             Located::Live(_) => Err(MergeStep::Skip(Skipped::Invalid("names in what is no directory"))),
-            Located::Removed(inode) if inode.kind == Kind::Dir => {
+            Located::Removed(inode) if inode.kind() == Kind::Dir => {
                 Err(self.bring_back(inode, ConflictKind::EditDelete, time, self.ctx.is_open)?)
             }
             Located::Removed(_) => Err(MergeStep::Skip(Skipped::Invalid("names in what is no directory"))),
@@ -101,7 +101,7 @@ impl<'a> Merge<'a> {
             let (parent, _) =
                 self.map.contested.last_except(inode.ino, None).cloned().expect("it was located as removed");
             match self.locate(parent)? {
-                Located::Removed(dir) if dir.ino != inode.ino && dir.kind == Kind::Dir => {
+                Located::Removed(dir) if dir.ino != inode.ino && dir.kind() == Kind::Dir => {
                     (inode, kind) = (dir, ConflictKind::EditDelete);
                 }
                 found => {
@@ -113,7 +113,7 @@ impl<'a> Merge<'a> {
         let place =
             self.map.contested.last_except(inode.ino, None).cloned().expect("it was located as removed");
         let above = match above {
-            Some(Located::Live(dir)) if dir.kind == Kind::Dir => dir,
+            Some(Located::Live(dir)) if dir.kind() == Kind::Dir => dir,
             _ => match self.locate(self.map.root())? {
                 Located::Live(root) => root,
                 _ => return Ok(MergeStep::Skip(Skipped::Gone)),
@@ -128,11 +128,11 @@ impl<'a> Merge<'a> {
                     && above.ino == place.0
                     && self.map.is_foreign(slot.position)
                     // A directory destroys no file: it comes back beside it.
-                    && (inode.kind != Kind::Dir || slot.kind() == Some(Kind::Dir)) =>
+                    && (inode.kind() != Kind::Dir || slot.kind() == Some(Kind::Dir)) =>
             {
                 let theirs = self.state.inode(slot.ino)?;
                 let moved = is_elsewhere(theirs, self.map);
-                let kind = match theirs.kind == Kind::Dir {
+                let kind = match theirs.kind() == Kind::Dir {
                     _ if moved => ConflictKind::FileMoved,
                     false => ConflictKind::EditFile,
                     true => ConflictKind::EditDir,
@@ -181,7 +181,7 @@ impl<'a> Merge<'a> {
         time: Time,
         is_open: &dyn Fn(Ino) -> bool,
     ) -> Found<Event> {
-        let last = inode.kind != Kind::Dir && inode.nlink <= 1;
+        let last = inode.kind() != Kind::Dir && inode.nlink <= 1;
         let other = self.map.contested.last_except(inode.ino, Some(&place)).filter(|_| last).cloned();
         let (parent, name) = place;
         let Some(other) = other else {
@@ -189,8 +189,8 @@ impl<'a> Merge<'a> {
             return Ok(Ok(Event::Unlink { parent, name, ino: inode.ino, orphan, time }));
         };
         let dir = match self.locate(other.0)? {
-            Located::Live(dir) if dir.kind == Kind::Dir => dir,
-            Located::Removed(dir) if dir.kind == Kind::Dir => {
+            Located::Live(dir) if dir.kind() == Kind::Dir => dir,
+            Located::Removed(dir) if dir.kind() == Kind::Dir => {
                 return Ok(Err(self.bring_back(dir, ConflictKind::EditDelete, time, is_open)?));
             }
             _ => self.state.dir_inode(self.map.root())?,
@@ -245,7 +245,7 @@ impl<'a> Merge<'a> {
         let theirs = self.state.inode(slot.ino)?;
         // Ours has it, and not under this name: it did not mean to destroy it.
         let moved = !meant && is_elsewhere(theirs, self.map);
-        let kind = match (ours_is_dir, theirs.kind == Kind::Dir) {
+        let kind = match (ours_is_dir, theirs.kind() == Kind::Dir) {
             _ if moved => ConflictKind::FileMoved,
             (false, false) => ConflictKind::FileFile,
             (true, false) => ConflictKind::DirFile,
@@ -307,7 +307,7 @@ impl<'a> Merge<'a> {
     /// Whether an inode that loses one name now lives on as an orphan, if that was its last. One that theirs took
     /// another name of does: ours may know it by that name, and go on with it.
     pub(crate) fn stays_as_orphan(&self, victim: &Inode, is_open: &dyn Fn(Ino) -> bool) -> bool {
-        let last = victim.kind == Kind::Dir || victim.nlink <= 1;
+        let last = victim.kind() == Kind::Dir || victim.nlink <= 1;
         let wanted = victim.is_mapped() || self.map.contested.has_any(victim.ino) || is_open(victim.ino);
         last && wanted
     }
@@ -364,7 +364,7 @@ impl<'a> Merge<'a> {
 
 /// Whether this is a file that ours knows, and by its one name is where ours has another.
 fn is_elsewhere(theirs: &Inode, map: &MergeMap) -> bool {
-    theirs.kind != Kind::Dir && theirs.nlink <= 1 && map.may_know(theirs.ino)
+    theirs.kind() != Kind::Dir && theirs.nlink <= 1 && map.may_know(theirs.ino)
 }
 
 /// What stands for a file none of whose names is known.

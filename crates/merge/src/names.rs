@@ -15,11 +15,11 @@ impl<'a> Merge<'a> {
         *ino = self.map.translate(*ino);
         let dir = found!(self.merge_dir(*parent, *time));
         let inode = match self.locate(*ino)? {
-            Located::Live(inode) if inode.kind == Kind::Dir => {
+            Located::Live(inode) if inode.kind() == Kind::Dir => {
                 return Ok(MergeStep::Skip(Skipped::Invalid("a further name of a directory")));
             }
             Located::Live(inode) => inode,
-            Located::Removed(inode) if inode.kind != Kind::Dir => {
+            Located::Removed(inode) if inode.kind() != Kind::Dir => {
                 return self.bring_back(inode, ConflictKind::EditDelete, *time, self.ctx.is_open);
             }
             Located::Removed(_) | Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
@@ -45,7 +45,7 @@ impl<'a> Merge<'a> {
         let Event::Touch { ino, .. } = event else { unreachable!("asked for a touch") };
         *ino = self.map.translate(*ino);
         Ok(match self.locate(*ino)? {
-            Located::Live(dir) if dir.kind == Kind::Dir => MergeStep::Emit,
+            Located::Live(dir) if dir.kind() == Kind::Dir => MergeStep::Emit,
             Located::Live(_) => MergeStep::Skip(Skipped::Invalid("names in what is no directory")),
             // Nothing is left of what happened in it.
             Located::Removed(_) | Located::Gone => MergeStep::Skip(Skipped::Gone),
@@ -60,7 +60,7 @@ impl<'a> Merge<'a> {
         *parent = self.map.translate(*parent);
         *ino = self.map.translate(*ino);
         let dir = match self.locate(*parent)? {
-            Located::Live(dir) if dir.kind == Kind::Dir => dir,
+            Located::Live(dir) if dir.kind() == Kind::Dir => dir,
             Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
             _ => return Ok(MergeStep::Skip(Skipped::Needless)),
         };
@@ -69,7 +69,7 @@ impl<'a> Merge<'a> {
             Known::Present(slot) => {
                 let other = self.state.inode(slot.ino)?;
                 // Theirs moved here what ours has elsewhere.
-                let moved = other.kind != Kind::Dir && other.nlink <= 1 && self.map.may_know(other.ino);
+                let moved = other.kind() != Kind::Dir && other.nlink <= 1 && self.map.may_know(other.ino);
                 return match self.unlink_elsewhere(event)? {
                     None if !moved => self.unlink_other(dir, other, event),
                     step => Ok(step.unwrap_or(MergeStep::Skip(Skipped::Needless))),
@@ -80,7 +80,7 @@ impl<'a> Merge<'a> {
                 return Ok(step.unwrap_or(MergeStep::Skip(Skipped::Needless)));
             }
         };
-        let kind = if victim.kind == Kind::Dir {
+        let kind = if victim.kind() == Kind::Dir {
             (victim.entries() > 0).then_some(ConflictKind::DeleteFilled)
         } else {
             // What theirs did stays under another name if ours alone gave it this one.
@@ -95,7 +95,7 @@ impl<'a> Merge<'a> {
                 Resolution::Ours => {}
                 Resolution::Aborted => return Ok(MergeStep::Stop),
                 _ => {
-                    if victim.kind == Kind::Dir {
+                    if victim.kind() == Kind::Dir {
                         self.map.note_standing(victim.ino);
                     }
                     return Ok(MergeStep::Skip(Skipped::Theirs));
@@ -113,7 +113,7 @@ impl<'a> Merge<'a> {
     /// Ours removed a name under which there is something else now.
     fn unlink_other(&mut self, dir: &Inode, other: &Inode, event: &mut Event) -> Result<MergeStep, Fault> {
         let Event::Unlink { name, ino, orphan, .. } = event else { unreachable!("asked for an unlink") };
-        let is_dir = other.kind == Kind::Dir;
+        let is_dir = other.kind() == Kind::Dir;
         let kind = if is_dir { ConflictKind::DeleteDir } else { ConflictKind::DeleteFile };
         // Where ours made the same there afterwards, it takes the place of theirs.
         let resolution = match self.map.settled(other.ino, other.position) == Some(Settled::Same) {
@@ -144,7 +144,7 @@ impl<'a> Merge<'a> {
             return Ok(None);
         };
         let place = (*parent, name.clone());
-        let is_dir = moved.kind == Kind::Dir;
+        let is_dir = moved.kind() == Kind::Dir;
         // A file with several names may have lost this one only: which of the others was it? None.
         let single = is_dir || (moved.nlink == 1 && !self.map.contested.has_other(*ino, &place));
         let at = if single && *ino != self.map.root() { known_names(self.state, moved)?.pop() } else { None };

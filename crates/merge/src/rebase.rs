@@ -69,7 +69,7 @@ pub fn rebase(state: &Namespace, event: &Event) -> Result<Rebased, Fault> {
 /// The inode under a name, if the directory is there.
 fn inode_at(state: &Namespace, (dir, name): &Place) -> Result<Option<Ino>, Fault> {
     let dir = match state.inode(*dir) {
-        Ok(dir) if dir.kind == Kind::Dir => dir,
+        Ok(dir) if dir.kind() == Kind::Dir => dir,
         Ok(_) | Err(Fault::Refused(_)) => return Ok(None),
         Err(fault) => return Err(fault),
     };
@@ -83,7 +83,7 @@ fn inode_at(state: &Namespace, (dir, name): &Place) -> Result<Option<Ino>, Fault
 /// The name of an inode that has exactly one.
 fn only_place(state: &Namespace, ino: Ino) -> Result<Option<Place>, Fault> {
     let inode = match state.inode(ino) {
-        Ok(inode) if inode.kind == Kind::Dir || inode.nlink == 1 => inode,
+        Ok(inode) if inode.kind() == Kind::Dir || inode.nlink == 1 => inode,
         Ok(_) | Err(Fault::Refused(_)) => return Ok(None),
         Err(fault) => return Err(fault),
     };

@@ -33,10 +33,10 @@ impl<'a> Merge<'a> {
         let to_dir = found!(self.merge_dir(*to, time));
         let source = found!(self.source_of(*from, from_name, to_dir, to_name, *ino, time));
         let inode = source.inode;
-        if inode.kind == Kind::Dir && self.state.is_at_or_above(inode.ino, to_dir)? {
+        if inode.kind() == Kind::Dir && self.state.is_at_or_above(inode.ino, to_dir)? {
             return self.stands(ConflictKind::Loop, inode);
         }
-        let is_dir = inode.kind == Kind::Dir;
+        let is_dir = inode.kind() == Kind::Dir;
         let exchange = matches!(over, Over::Exchanged { .. });
         let expected = over.ino().map(|ino| self.map.translate(ino));
         let target = match self.state.entry(to_dir, to_name)? {
@@ -57,11 +57,11 @@ impl<'a> Merge<'a> {
             }
             None => Over::Nothing,
             Some((_, target)) if exchange && expected == Some(target.ino) => {
-                if target.kind == Kind::Dir && self.state.is_at_or_above(target.ino, source.dir)? {
+                if target.kind() == Kind::Dir && self.state.is_at_or_above(target.ino, source.dir)? {
                     return self.stands(ConflictKind::Loop, inode);
                 }
-                let target_gains = target.kind == Kind::Dir && source.dir.ino != to_dir.ino;
-                if (gains && target.kind != Kind::Dir && to_dir.nlink >= LINKS_MAX)
+                let target_gains = target.kind() == Kind::Dir && source.dir.ino != to_dir.ino;
+                if (gains && target.kind() != Kind::Dir && to_dir.nlink >= LINKS_MAX)
                     || (target_gains && !is_dir && source.dir.nlink >= LINKS_MAX)
                 {
                     return Err(Refusal::TooManyLinks.into());
@@ -75,7 +75,7 @@ impl<'a> Merge<'a> {
                     false => !self.is_changed(target) && !self.map.contested.has_other(target.ino, &place),
                 };
                 let as_expected =
-                    expected == Some(target.ino) && (target.kind == Kind::Dir) == is_dir && is_as_known();
+                    expected == Some(target.ino) && (target.kind() == Kind::Dir) == is_dir && is_as_known();
                 // Ours has it under another name as well, which others took: it is not theirs, and gets that one.
                 let stays_ours = expected == Some(target.ino)
                     && !is_dir
@@ -116,7 +116,7 @@ impl<'a> Merge<'a> {
         time: Time,
     ) -> Found<Source<'a>> {
         let from_dir = match self.locate(from)? {
-            Located::Live(dir) if dir.kind == Kind::Dir => Some(dir),
+            Located::Live(dir) if dir.kind() == Kind::Dir => Some(dir),
             Located::Outside => return Ok(Err(MergeStep::Skip(Skipped::Outside))),
             _ => None,
         };
@@ -145,7 +145,7 @@ impl<'a> Merge<'a> {
             self.map.note_agreed(ino, to_dir.ino, to_name, slot.position);
             return Ok(Err(MergeStep::Skip(Skipped::Needless)));
         }
-        let is_dir = inode.kind == Kind::Dir;
+        let is_dir = inode.kind() == Kind::Dir;
         if is_dir && self.state.is_at_or_above(ino, to_dir)? {
             return Ok(Err(self.stands(ConflictKind::Loop, inode)?));
         }
@@ -183,7 +183,7 @@ impl<'a> Merge<'a> {
     /// a merge put it there. `None` if none is known to, since ours may have all that there are as well.
     fn moved_to(&self, inode: &Inode, from: &Place) -> Result<Option<(Name, Position)>, Fault> {
         let names = known_names(self.state, inode)?;
-        let is_dir = inode.kind == Kind::Dir;
+        let is_dir = inode.kind() == Kind::Dir;
         let alone = is_dir || inode.nlink <= 1;
         let was_contested = self.map.contested.holds(inode.ino, from);
         let stands = |(name, since): &&(Name, Position)| {
@@ -233,7 +233,7 @@ fn unlink_instead(
 fn already_there(source: &Source<'_>, to_dir: &Inode, to_name: &Name, time: Time) -> MergeStep {
     let Some(name) = source.name.clone() else { return MergeStep::Skip(Skipped::Needless) };
     let same = source.dir.ino == to_dir.ino && name == *to_name;
-    if same || source.inode.kind == Kind::Dir || source.inode.nlink < 2 {
+    if same || source.inode.kind() == Kind::Dir || source.inode.nlink < 2 {
         return MergeStep::Skip(Skipped::Needless);
     }
     let (parent, ino) = (source.dir.ino, source.inode.ino);

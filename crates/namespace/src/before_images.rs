@@ -331,8 +331,9 @@ impl Namespace {
                 continue;
             };
             image.nlink = image.nlink.wrapping_add(now.nlink.wrapping_sub(before.nlink));
-            if now.kind == Kind::Dir {
-                image.extra = image.extra.wrapping_add(now.extra.wrapping_sub(before.extra));
+            if now.kind() == Kind::Dir {
+                let gained = now.entries().wrapping_sub(before.entries());
+                image.node.set_entries(image.entries().wrapping_add(gained));
                 (image.parent, image.mode, image.uid, image.gid) = (now.parent, now.mode, now.uid, now.gid);
                 (image.mtime, image.ctime) = (now.mtime, now.ctime);
                 image.flags = image.flags & !SETTABLE | now.flags & SETTABLE;

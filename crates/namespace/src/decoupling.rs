@@ -89,7 +89,7 @@ impl Namespace {
                 break *found;
             }
             let inode = self.inode(at)?;
-            if inode.kind == Kind::Dir {
+            if inode.kind() == Kind::Dir {
                 dirs.push(at);
                 if is_root(at) {
                     break Some(at);
@@ -300,7 +300,7 @@ impl Namespace {
             _ => Position(0),
         };
         let names =
-            self.inodes.get(ino).map_or(1, |inode| if inode.kind == Kind::Dir { 1 } else { inode.nlink });
+            self.inodes.get(ino).map_or(1, |inode| if inode.kind() == Kind::Dir { 1 } else { inode.nlink });
         for id in ids {
             self.change_decoupling(id, |d| {
                 d.map.note_contested(ino, parent, name, position, !moves && names <= 1);

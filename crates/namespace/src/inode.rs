@@ -7,6 +7,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, Ino, Kind, Mode, Position, Time};
 
 use crate::dirty::Marks;
+use crate::node::Node;
 use crate::permission::{ACL_ACCESS, ACL_DEFAULT};
 use crate::values::Xattrs;
 
@@ -41,11 +42,8 @@ pub struct Inode {
     pub parent: Ino,
     /// Position of the last change.
     pub position: Position,
-    /// Of files and symbolic links. Directories: position of the last change of their own attributes (`position`
-    /// also says that an entry changed), by which a merge tells chmod from create.
-    pub size: u64,
-    /// Files: bytes mapped or inline. Directories: number of entries.
-    pub(crate) extra: u64,
+    /// What it is, and what only inodes of that type have.
+    pub node: Node,
     /// Access time.
     pub atime: Time,
     /// Modification time.
@@ -59,11 +57,8 @@ pub struct Inode {
     pub gid: u32,
     /// Number of names; of a directory 2, and one for each directory in it.
     pub nlink: u32,
-    pub(crate) rdev: u32,
     /// Permissions.
     pub mode: Mode,
-    /// Type.
-    pub kind: Kind,
     pub(crate) flags: u8,
     pub(crate) marks: Marks,
 }
@@ -85,41 +80,60 @@ impl Inode {
         self.has(MAPPED)
     }
 
-    /// Number of entries of a directory.
-    pub fn entries(&self) -> u64 {
-        debug_assert_eq!(self.kind, Kind::Dir);
-        self.extra
+    /// Its type.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        self.node.kind()
     }
 
-    /// Bytes of content of a file, inline or mapped.
+    /// Where a file ends, or a link's target; 0 for all else.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.node.size()
+    }
+
+    /// Number of entries of a directory; 0 for all else.
+    #[inline]
+    pub fn entries(&self) -> u64 {
+        self.node.entries()
+    }
+
+    /// Bytes of content of a file or a link, inline or mapped; 0 for all else.
     pub fn content_bytes(&self) -> u64 {
-        debug_assert_ne!(self.kind, Kind::Dir);
-        self.extra
+        self.node.bytes()
+    }
+
+    /// A directory gets or loses entries.
+    ///
+    /// # Panics
+    /// If it loses more than it has.
+    pub(crate) fn change_entries(&mut self, by: i64) {
+        let entries = self.entries().checked_add_signed(by);
+        self.node.set_entries(entries.expect("a directory loses no more entries than it has"));
     }
 
     /// Position of the last change of what is the inode's own: for directories, entries do not count.
     pub fn attrs_changed(&self) -> Position {
-        if self.kind == Kind::Dir { Position(self.size) } else { self.position }
+        if let Node::Dir { attrs_changed, .. } = self.node { attrs_changed } else { self.position }
     }
 
     pub(crate) fn note_attrs_changed(&mut self, position: Position) {
-        if self.kind == Kind::Dir {
-            self.size = position.0;
+        if let Node::Dir { attrs_changed, .. } = &mut self.node {
+            *attrs_changed = position;
         }
     }
 
     pub(crate) fn attr(&self) -> Attr {
-        let dir = self.kind == Kind::Dir;
         Attr {
             ino: self.ino,
-            kind: self.kind,
+            kind: self.kind(),
             mode: self.mode,
             nlink: self.nlink,
             uid: self.uid,
             gid: self.gid,
-            rdev: self.rdev,
-            size: if dir { self.extra * 32 } else { self.size },
-            allocated: if dir { 0 } else { self.extra },
+            rdev: self.node.rdev(),
+            size: if let Node::Dir { entries, .. } = self.node { entries * 32 } else { self.size() },
+            allocated: self.content_bytes(),
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
@@ -154,7 +168,7 @@ impl Inode {
     /// The row's value. Times are stored as their distance from the birth time.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut v = Vec::with_capacity(64);
-        v.put_u8(self.kind as u8);
+        v.put_u8(self.kind() as u8);
         v.put_u8(self.flags & STORED_FLAGS);
         v.put_u16(self.mode.0);
         v.put_u64(self.parent.0);
@@ -162,9 +176,7 @@ impl Inode {
         v.put_varint(u64::from(self.nlink));
         v.put_varint(u64::from(self.uid));
         v.put_varint(u64::from(self.gid));
-        v.put_varint(u64::from(self.rdev));
-        v.put_varint(self.size);
-        v.put_varint(self.extra);
+        self.node.encode(&mut v);
         v.put_i64(self.btime.0);
         for t in [self.atime, self.mtime, self.ctime] {
             v.put_varint(zigzag(t.0.wrapping_sub(self.btime.0)));
@@ -183,9 +195,7 @@ impl Inode {
         let nlink = small(v.varint()?)?;
         let uid = small(v.varint()?)?;
         let gid = small(v.varint()?)?;
-        let rdev = small(v.varint()?)?;
-        let size = v.varint()?;
-        let extra = v.varint()?;
+        let node = Node::decode(kind, &mut v)?;
         let btime = Time(v.i64()?);
         let mut time = || Ok(Time(btime.0.wrapping_add(unzigzag(v.varint()?))));
         let (atime, mtime, ctime) = (time()?, time()?, time()?);
@@ -194,8 +204,7 @@ impl Inode {
             ino,
             parent,
             position,
-            size,
-            extra,
+            node,
             atime,
             mtime,
             ctime,
@@ -203,9 +212,7 @@ impl Inode {
             uid,
             gid,
             nlink,
-            rdev,
             mode,
-            kind,
             flags,
             marks: Cell::new(0),
         })
@@ -233,12 +240,11 @@ mod tests {
 
     #[test]
     fn rows_round_trip() {
-        let inode = Inode {
+        let inode = |node| Inode {
             ino: Ino(77),
             parent: Ino(1),
             position: Position(12),
-            size: 5,
-            extra: 5,
+            node,
             atime: Time(-3),
             mtime: Time(i64::MAX),
             ctime: Time(1_700_000_000_000_000_000),
@@ -246,17 +252,22 @@ mod tests {
             uid: 1000,
             gid: u32::MAX,
             nlink: 2,
-            rdev: 0,
             mode: Mode(0o6755),
-            kind: Kind::File,
             flags: INLINE | COMPLETE,
             marks: Cell::new(0),
         };
-        let back = Inode::decode(Ino(77), &inode.encode()).unwrap();
-        assert_eq!(back.attr(), inode.attr());
-        assert_eq!(back.flags, INLINE);
-        for n in 0..inode.encode().len() {
-            assert!(Inode::decode(Ino(77), &inode.encode()[..n]).is_err(), "{n}");
+        let file = Node::File { size: 6, bytes: 5 };
+        let dir = Node::Dir { entries: 3, attrs_changed: Position(1 << 40) };
+        let nodes = [file, dir, Node::Symlink { target_bytes: 9 }, Node::Char { rdev: 0 }];
+        for node in nodes.into_iter().chain([Node::Block { rdev: u32::MAX }, Node::Fifo, Node::Socket]) {
+            let inode = inode(node);
+            let value = inode.encode();
+            let back = Inode::decode(Ino(77), &value).unwrap();
+            assert_eq!((back.attr(), back.node), (inode.attr(), node));
+            assert_eq!(back.flags, INLINE);
+            for n in 0..value.len() {
+                assert!(Inode::decode(Ino(77), &value[..n]).is_err(), "{node:?}: {n}");
+            }
         }
     }
 }

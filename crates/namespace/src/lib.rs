@@ -25,6 +25,7 @@ mod fault;
 mod inode;
 mod inodes;
 mod namespace;
+mod node;
 mod paging;
 mod plan;
 mod query;
@@ -43,6 +44,7 @@ pub use dirty::CheckpointList;
 pub use fault::{Fault, Need};
 pub use inode::Inode;
 pub use namespace::{Known, Listing, Mapped, Namespace, RowChange};
+pub use node::Node;
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
 pub use plan::{ContentIn, Context, InodeFacts, PlanState, Planned, WARM_OPS, plan};
 pub use row::{

@@ -17,6 +17,7 @@ use crate::dirty::{Dirty, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::inodes::Inodes;
+use crate::node::Node;
 use crate::paging::CorruptRow;
 use crate::plan::Planned;
 use crate::realm::{Parents, Realms};
@@ -126,8 +127,7 @@ impl Namespace {
             ino: Ino::ROOT,
             parent: Ino::ROOT,
             position: Position(0),
-            size: 0,
-            extra: 0,
+            node: Node::new(Kind::Dir, 0, 0),
             atime: now,
             mtime: now,
             ctime: now,
@@ -135,9 +135,7 @@ impl Namespace {
             uid,
             gid,
             nlink: 2,
-            rdev: 0,
             mode: Mode(0o755),
-            kind: Kind::Dir,
             flags: 0,
             marks: Cell::new(0),
         };
@@ -202,7 +200,7 @@ impl Namespace {
     /// As [`Namespace::inode`]; `NotDir`.
     pub fn dir_inode(&self, ino: Ino) -> Result<&Inode, Fault> {
         let inode = self.inode(ino)?;
-        if inode.kind == Kind::Dir { Ok(inode) } else { Err(Refusal::NotDir.into()) }
+        if inode.kind() == Kind::Dir { Ok(inode) } else { Err(Refusal::NotDir.into()) }
     }
 
     /// The entry `name` of `dir`.
@@ -218,7 +216,7 @@ impl Namespace {
             Some(slot) if slot.is_unreadable() => Err(Refusal::Io.into()),
             Some(_) => Ok(Known::Absent),
             None if dir.has(COMPLETE) => Ok(Known::Absent),
-            None if dir.extra <= DIR_WHOLE_ENTRIES_MAX && !self.unlistable.contains(&dir.ino) => {
+            None if dir.entries() <= DIR_WHOLE_ENTRIES_MAX && !self.unlistable.contains(&dir.ino) => {
                 Err(Need::Dir(dir.ino).into())
             }
             None => Err(Need::Entry(dir.ino, name.clone()).into()),

@@ -247,7 +247,7 @@ impl Namespace {
             }
             Need::Dir(dir) => {
                 self.install_entries(dir, &rows);
-                if let Some(inode) = self.inodes.get_mut(dir).filter(|i| i.kind == Kind::Dir) {
+                if let Some(inode) = self.inodes.get_mut(dir).filter(|i| i.kind() == Kind::Dir) {
                     inode.flags |= COMPLETE;
                 }
             }
@@ -291,7 +291,7 @@ impl Namespace {
                     let chunk = decode_chunk(value, n).map_err(|e| corrupt(key, e))?;
                     self.chunks.install(ChunkKey(ino, n), Some(chunk));
                 }
-                if let Some(inode) = self.inodes.get_mut(ino).filter(|i| i.kind == Kind::File) {
+                if let Some(inode) = self.inodes.get_mut(ino).filter(|i| i.kind() == Kind::File) {
                     inode.flags |= COMPLETE;
                 }
             }
@@ -316,12 +316,9 @@ impl Namespace {
                         inode.parent = root;
                     }
                     inode.position = Position(0);
-                    if inode.kind == Kind::Dir {
-                        // The position of its attributes.
-                        inode.size = 0;
-                    }
+                    inode.note_attrs_changed(Position(0));
                 }
-                if inode.kind == Kind::Dir && inode.extra == 0 && !self.dirs.contains_key(&ino) {
+                if inode.kind() == Kind::Dir && inode.entries() == 0 && !self.dirs.contains_key(&ino) {
                     inode.flags |= COMPLETE;
                 }
                 self.inodes.insert(inode);
@@ -402,7 +399,7 @@ impl Namespace {
             }
         }
         let Some(inode) = self.inodes.get_mut(ino) else { return };
-        if inode.kind != Kind::Dir || inode.extra > 0 {
+        if inode.kind() != Kind::Dir || inode.entries() > 0 {
             inode.flags &= !COMPLETE;
         }
         if gone && !is_dirty(&inode.marks) {

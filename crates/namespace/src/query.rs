@@ -40,7 +40,7 @@ impl Namespace {
         }
         let until = if inode.has(COMPLETE) {
             u64::MAX
-        } else if inode.extra <= crate::namespace::DIR_WHOLE_ENTRIES_MAX {
+        } else if inode.entries() <= crate::namespace::DIR_WHOLE_ENTRIES_MAX {
             return Err(self.need_dir(dir));
         } else {
             match held.and_then(|d| d.known).filter(|&(from, to)| from <= after && after < to) {
@@ -83,7 +83,7 @@ impl Namespace {
     /// Target of a symbolic link.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, Fault> {
         let inode = self.inode(ino)?;
-        if inode.kind != Kind::Symlink {
+        if inode.kind() != Kind::Symlink {
             return Err(Refusal::Invalid.into());
         }
         Ok(self.content(inode)?.to_vec())
@@ -157,7 +157,7 @@ impl Namespace {
     /// Content, or mapping of the chunks that cover a range. Permission was checked at open.
     pub fn map(&self, ino: Ino, offset: u64, len: u64) -> Result<Mapped, Fault> {
         let inode = self.inode(ino)?;
-        match inode.kind {
+        match inode.kind() {
             Kind::File => {}
             Kind::Dir => return Err(Refusal::IsDir.into()),
             _ => return Err(Refusal::Invalid.into()),
@@ -168,7 +168,7 @@ impl Namespace {
         if offset > FILE_BYTES_MAX {
             return Err(Refusal::TooBig.into());
         }
-        let last = offset.saturating_add(len.max(1)).min(inode.size.max(offset + 1)) - 1;
+        let last = offset.saturating_add(len.max(1)).min(inode.size().max(offset + 1)) - 1;
         let (from, to) = (offset / CHUNK_BYTES, last / CHUNK_BYTES);
         let to = to.min(from + CHUNKS_PER_MAP - 1);
         let mut extents = Vec::new();

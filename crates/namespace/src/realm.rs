@@ -91,10 +91,10 @@ impl Namespace {
             }
             let inode = self.inode(at)?;
             // A directory that was removed has nothing below it; what is left of it belongs to nobody's realm.
-            if inode.kind == Kind::Dir && inode.nlink == 0 {
+            if inode.kind() == Kind::Dir && inode.nlink == 0 {
                 break Ino::ROOT;
             }
-            if inode.kind == Kind::Dir {
+            if inode.kind() == Kind::Dir {
                 dirs.push(at);
             }
             at = inode.parent;

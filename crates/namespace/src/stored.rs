@@ -15,6 +15,7 @@ use chiton_types::{BlockId, Ino, Kind, Mode, Name, Position, Time};
 use crate::before_images;
 use crate::chunk::Chunk;
 use crate::inode::{ACCESS_LIST, APPEND_ONLY, DEFAULT_LIST, IMMUTABLE, INLINE, Inode, MAPPED, XATTRS};
+use crate::node::Node;
 use crate::paging::{CorruptRow, decode_chunk};
 use crate::realm::Parents;
 use crate::row::{self, INODE_KEY_BYTES, tag};
@@ -26,8 +27,8 @@ use crate::values::Xattrs;
 pub struct StoredInode {
     /// Its number.
     pub ino: Ino,
-    /// Type.
-    pub kind: Kind,
+    /// What it is, and what only inodes of that type have.
+    pub node: Node,
     /// Permissions.
     pub mode: Mode,
     /// The directory that holds its (latest) entry.
@@ -40,12 +41,6 @@ pub struct StoredInode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Of devices.
-    pub rdev: u32,
-    /// Of files and symbolic links.
-    pub size: u64,
-    /// Files and symbolic links: bytes of content. Directories: entries.
-    pub extra: u64,
     /// Birth.
     pub btime: Time,
     /// Last access.
@@ -257,16 +252,13 @@ impl From<Inode> for StoredInode {
     fn from(i: Inode) -> StoredInode {
         StoredInode {
             ino: i.ino,
-            kind: i.kind,
+            node: i.node,
             mode: i.mode,
             parent: i.parent,
             position: i.position,
             nlink: i.nlink,
             uid: i.uid,
             gid: i.gid,
-            rdev: i.rdev,
-            size: i.size,
-            extra: i.extra,
             btime: i.btime,
             atime: i.atime,
             mtime: i.mtime,
@@ -289,8 +281,7 @@ impl From<&StoredInode> for Inode {
             ino: i.ino,
             parent: i.parent,
             position: i.position,
-            size: i.size,
-            extra: i.extra,
+            node: i.node,
             atime: i.atime,
             mtime: i.mtime,
             ctime: i.ctime,
@@ -298,9 +289,7 @@ impl From<&StoredInode> for Inode {
             uid: i.uid,
             gid: i.gid,
             nlink: i.nlink,
-            rdev: i.rdev,
             mode: i.mode,
-            kind: i.kind,
             flags: flag(i.inline, INLINE)
                 | flag(i.mapped, MAPPED)
                 | flag(i.xattrs, XATTRS)

@@ -93,10 +93,10 @@ impl Namespace {
     pub fn validate(&self) -> Vec<Inconsistency> {
         let mut found = Vec::new();
         let resident = self.resident();
-        let whole = resident.values().all(|i| i.kind != Kind::Dir || i.has(COMPLETE));
+        let whole = resident.values().all(|i| i.kind() != Kind::Dir || i.has(COMPLETE));
         let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
         let mut subdirs: BTreeMap<Ino, u32> = BTreeMap::new();
-        for (&dir, inode) in resident.iter().filter(|(_, i)| i.kind == Kind::Dir) {
+        for (&dir, inode) in resident.iter().filter(|(_, i)| i.kind() == Kind::Dir) {
             let mut entries = 0;
             for (name, slot) in self.dirs.get(&dir).into_iter().flat_map(|d| d.iter_after(0)) {
                 let Some(kind) = slot.kind() else { continue };
@@ -105,7 +105,7 @@ impl Namespace {
                 entries += 1;
                 *names.entry(ino).or_default() += 1;
                 match resident.get(&ino) {
-                    Some(target) if target.kind != kind => {
+                    Some(target) if target.kind() != kind => {
                         found.push(Inconsistency::WrongKind { dir, name, ino })
                     }
                     Some(target) if kind == Kind::Dir => {
@@ -122,17 +122,17 @@ impl Namespace {
                     None => {}
                 }
             }
-            if inode.has(COMPLETE) && entries != inode.extra {
-                found.push(Inconsistency::WrongEntryCount { ino: dir, says: inode.extra, is: entries });
+            if inode.has(COMPLETE) && entries != inode.entries() {
+                found.push(Inconsistency::WrongEntryCount { ino: dir, says: inode.entries(), is: entries });
             }
         }
         for (&ino, inode) in &resident {
-            let is = match inode.kind {
+            let is = match inode.kind() {
                 Kind::Dir if inode.nlink == 0 => 0,
                 Kind::Dir => 2 + subdirs.get(&ino).copied().unwrap_or(0),
                 _ => names.get(&ino).copied().unwrap_or(0),
             };
-            let judged = if inode.kind == Kind::Dir { inode.has(COMPLETE) } else { whole };
+            let judged = if inode.kind() == Kind::Dir { inode.has(COMPLETE) } else { whole };
             if judged && is != inode.nlink {
                 found.push(Inconsistency::WrongLinkCount { ino, says: inode.nlink, is });
             }
@@ -162,7 +162,7 @@ impl Namespace {
     }
 
     fn validate_content(&self, ino: Ino, found: &mut Vec<Inconsistency>) {
-        let Some(inode) = self.inodes.get(ino).filter(|i| i.kind == Kind::File) else { return };
+        let Some(inode) = self.inodes.get(ino).filter(|i| i.kind() == Kind::File) else { return };
         let (is, end) = if inode.has(MAPPED) {
             if !inode.has(COMPLETE) {
                 return;
@@ -176,10 +176,10 @@ impl Namespace {
         } else {
             (0, 0)
         };
-        if is != inode.extra {
-            found.push(Inconsistency::WrongAllocation { ino, says: inode.extra, is });
+        if is != inode.content_bytes() {
+            found.push(Inconsistency::WrongAllocation { ino, says: inode.content_bytes(), is });
         }
-        if end > inode.size {
+        if end > inode.size() {
             found.push(Inconsistency::PastEnd { ino });
         }
     }

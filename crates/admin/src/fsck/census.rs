@@ -28,7 +28,7 @@ pub(crate) const LIST_BAD: u64 = u64::MAX;
 
 /// The records that the pass over inodes merges. Each begins with an inode number.
 pub(crate) struct ByInode {
-    /// ino, kind u8, flags u8, nlink u32, size, extra, parent.
+    /// ino, kind u8, flags u8, nlink u32, size, bytes of content (directories: entries), parent.
     pub(crate) inodes: Sorter<38>,
     /// named inode, directory, hash, kind u8.
     pub(crate) names: Sorter<25>,
@@ -201,7 +201,8 @@ impl Census {
 
     fn inode(&mut self, run: &mut Run<'_>, i: &StoredInode) -> Result<(), CheckError> {
         run.summary.inodes += 1;
-        run.summary.directories += u64::from(i.kind == Kind::Dir);
+        let kind = i.node.kind();
+        run.summary.directories += u64::from(kind == Kind::Dir);
         self.use_number(i.ino);
         let flag = |on, bit| if on { bit } else { 0u8 };
         let flags = flag(i.inline, INLINE)
@@ -209,7 +210,8 @@ impl Census {
             | flag(i.xattrs, XATTRS)
             | flag(i.access_list, ACCESS_LIST)
             | flag(i.default_list, DEFAULT_LIST);
-        let record = packed![i.ino.0, (i.kind as u8), flags, i.nlink, i.size, i.extra, i.parent.0];
+        let counted = if kind == Kind::Dir { i.node.entries() } else { i.node.bytes() };
+        let record = packed![i.ino.0, (kind as u8), flags, i.nlink, i.node.size(), counted, i.parent.0];
         Ok(self.by_inode.inodes.push(record)?)
     }
 

@@ -22,7 +22,8 @@ struct Record {
     flags: u8,
     nlink: u32,
     size: u64,
-    extra: u64,
+    /// Bytes of content; of a directory its entries.
+    counted: u64,
     parent: Ino,
 }
 
@@ -34,7 +35,7 @@ impl Record {
             flags: r[9],
             nlink: u32_at(r, 10),
             size: u64_at(r, 14),
-            extra: u64_at(r, 22),
+            counted: u64_at(r, 22),
             parent: Ino(u64_at(r, 30)),
         }
     }
@@ -302,8 +303,8 @@ fn check_names(
 
 fn check_dir(run: &mut Run<'_>, i: &Record, found: &Found, tree: &mut Tree) -> Result<(), CheckError> {
     let ino = i.ino;
-    if found.entries.0 != i.extra {
-        run.report(Problem::WrongEntryCount { ino, says: i.extra, is: found.entries.0 })?;
+    if found.entries.0 != i.counted {
+        run.report(Problem::WrongEntryCount { ino, says: i.counted, is: found.entries.0 })?;
     }
     let removed = ino != Ino::ROOT && found.names == 0 && found.orphan;
     match found.placed_in {
@@ -412,10 +413,10 @@ fn check_content(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), Che
     } else {
         (0, 0)
     };
-    if is < i.extra {
-        run.report(Problem::SizeWithoutBlocks { ino, says: i.extra, is })?;
-    } else if is > i.extra {
-        run.report(Problem::WrongAllocation { ino, says: i.extra, is })?;
+    if is < i.counted {
+        run.report(Problem::SizeWithoutBlocks { ino, says: i.counted, is })?;
+    } else if is > i.counted {
+        run.report(Problem::WrongAllocation { ino, says: i.counted, is })?;
     }
     if end > i.size {
         run.report(Problem::ContentPastEnd { ino, says: i.size, is: end })?;

@@ -107,7 +107,7 @@ impl Policies {
 /// Whether it is a directory that has a name; `None` if its row cannot be read.
 fn can_carry(run: &Run<'_>, ino: Ino) -> Result<Option<bool>, CheckError> {
     Ok(match inode(run.store, ino)? {
-        Some(inode) => Some(inode.kind == Kind::Dir && inode.nlink > 0),
+        Some(inode) => Some(inode.node.kind() == Kind::Dir && inode.nlink > 0),
         None if run.store.get(&chiton_namespace::inode_row(chiton_namespace::tag::INODE, ino))?.is_none() => {
             Some(false)
         }

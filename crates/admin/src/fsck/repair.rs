@@ -18,7 +18,7 @@ use chiton_engine::{OwnRow, SWEPT};
 use chiton_metastore::{Batch, Metastore};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{
-    INODE_KEY_BYTES, StoredInode, StoredRow, entry_of_key, entry_row_key, ino_of, inode_row, plate_row_key,
+    INODE_KEY_BYTES, Node, StoredInode, StoredRow, entry_of_key, entry_row_key, ino_of, inode_row, plate_row_key,
     rest_of_plate_row, tag, tag_of,
 };
 use chiton_objects::Objects;
@@ -251,10 +251,13 @@ impl Patch<'_> {
             Problem::WrongLinkCount { ino, is, .. } | Problem::WrongSubdirectoryCount { ino, is, .. } => {
                 return self.edit(*ino, |i| i.nlink = *is);
             }
-            Problem::WrongEntryCount { ino, is, .. }
-            | Problem::SizeWithoutBlocks { ino, is, .. }
-            | Problem::WrongAllocation { ino, is, .. } => return self.edit(*ino, |i| i.extra = *is),
-            Problem::ContentPastEnd { ino, is, .. } => return self.edit(*ino, |i| i.size = *is),
+            Problem::WrongEntryCount { ino, is, .. } => {
+                return self.edit(*ino, |i| i.node.set_entries(*is));
+            }
+            Problem::SizeWithoutBlocks { ino, is, .. } | Problem::WrongAllocation { ino, is, .. } => {
+                return self.edit(*ino, |i| i.node.set_bytes(*is));
+            }
+            Problem::ContentPastEnd { ino, is, .. } => return self.edit(*ino, |i| i.node.set_size(*is)),
             // It has got its name already.
             Problem::Orphan { ino } | Problem::UnreachableDirectory { ino }
                 if self.gives.inodes.contains(ino) => {}
@@ -345,7 +348,8 @@ impl Patch<'_> {
 
     /// Writes an entry that could not be read for the inode that lacks it.
     fn give_back(&mut self, dir: Ino, name: Name, ino: Ino) -> Result<(), CheckError> {
-        let Some(StoredInode { kind, position, .. }) = self.inode(ino)? else { return Ok(()) };
+        let Some(StoredInode { node, position, .. }) = self.inode(ino)? else { return Ok(()) };
+        let kind = node.kind();
         self.put(&StoredRow::Entry { dir, name, ino, kind, position });
         if kind != Kind::Dir {
             self.edit(ino, |i| i.nlink = 1)?;
@@ -364,21 +368,22 @@ impl Patch<'_> {
             inode.nlink = 2;
         } else {
             let prefix = inode_row(tag::CHUNK, ino);
+            let (mut size, mut bytes) = (0, 0);
             let end = chiton_metastore::prefix_end(&prefix);
             each_row(self.store, &prefix, end.as_deref(), |(key, value)| {
                 inode.mapped = true;
                 if let Ok(Some(StoredRow::Chunk(_, _, chunk))) = StoredRow::decode(&key, &value) {
-                    inode.extra += chunk.allocated();
-                    inode.size = inode.size.max(chunk.extents().last().map_or(0, |e| e.end()));
+                    size = size.max(chunk.extents().last().map_or(0, |e| e.end()));
+                    bytes += chunk.allocated();
                 }
                 Ok::<_, CheckError>(true)
             })?;
             let content = self.store.get(&inode_row(tag::CONTENT, ino))?.filter(|_| !inode.mapped);
             inode.inline = content.is_some();
             if let Some(content) = content {
-                (inode.size, inode.extra) = (content.len() as u64, content.len() as u64);
+                inode.node = Node::new(kind, content.len() as u64, 0);
             } else {
-                inode.kind = Kind::File;
+                inode.node = Node::File { size, bytes };
             }
         }
         self.put(&StoredRow::Inode(inode));
@@ -389,7 +394,7 @@ impl Patch<'_> {
     fn rescue(&mut self, ino: Ino) -> Result<bool, CheckError> {
         let (Some(inode), Some(dir)) = (self.inode(ino)?, self.lost_and_found()?) else { return Ok(false) };
         let Some(name) = self.free_name(dir, &format!("#{ino}"))? else { return Ok(false) };
-        let (kind, position) = (inode.kind, inode.position);
+        let (kind, position) = (inode.node.kind(), inode.position);
         self.put(&StoredRow::Entry { dir, name, ino, kind, position });
         self.edit(ino, |i| {
             i.parent = dir;
@@ -398,7 +403,7 @@ impl Patch<'_> {
             }
         })?;
         self.edit(dir, |i| {
-            i.extra += 1;
+            i.node.set_entries(i.node.entries() + 1);
             i.nlink += u32::from(kind == Kind::Dir);
         })
     }
@@ -409,7 +414,7 @@ impl Patch<'_> {
         }
         self.delete(entry_row_key(dir, name));
         self.edit(dir, |i| {
-            i.extra = i.extra.saturating_sub(1);
+            i.node.set_entries(i.node.entries().saturating_sub(1));
             i.nlink = i.nlink.saturating_sub(1);
         })
     }
@@ -418,7 +423,7 @@ impl Patch<'_> {
     fn lost_and_found(&mut self) -> Result<Option<Ino>, CheckError> {
         let there = Name::new(b"lost+found").expect("a name");
         if let Some(StoredRow::Entry { ino, .. }) = self.get(&entry_row_key(Ino::ROOT, &there))?
-            && self.inode(ino)?.is_some_and(|i| i.kind == Kind::Dir)
+            && self.inode(ino)?.is_some_and(|i| i.node.kind() == Kind::Dir)
         {
             return Ok(Some(ino));
         }
@@ -449,7 +454,7 @@ impl Patch<'_> {
         self.put(&StoredRow::Inode(made));
         self.put(&StoredRow::Entry { dir: Ino::ROOT, name, ino, kind: Kind::Dir, position: root.position });
         self.edit(Ino::ROOT, |i| {
-            i.extra += 1;
+            i.node.set_entries(i.node.entries() + 1);
             i.nlink += 1;
         })?;
         if let Some(StoredRow::InodeCount(count)) = self.get(&StoredRow::InodeCount(0).key())? {
@@ -493,16 +498,13 @@ impl Attributes {
 fn made_anew(ino: Ino, kind: Kind, now: Time) -> StoredInode {
     StoredInode {
         ino,
-        kind,
+        node: Node::new(kind, 0, 0),
         mode: Mode(if kind == Kind::Dir { 0o700 } else { 0o600 }),
         parent: Ino::ROOT,
         position: Position(0),
         nlink: 1,
         uid: 0,
         gid: 0,
-        rdev: 0,
-        size: 0,
-        extra: 0,
         btime: now,
         atime: now,
         mtime: now,

@@ -72,8 +72,11 @@ fn wrecked() -> Rig {
     rig.put_raw(StoredRow::Policy(rig.find("/d0"), policy_of(&rig)).key(), None);
     rig.put_raw(StoredRow::Linked(rig.find("/docs/linked"), Vec::new()).key(), None);
     rig.edit("/docs/linked", |i| (i.nlink, i.parent) = (7, Ino(1)));
-    rig.edit("/docs/symlink", |i| i.extra = 1);
-    rig.edit("/d0", |i| (i.nlink, i.extra, i.parent) = (9, 99, Ino(5)));
+    rig.edit("/docs/symlink", |i| i.node.set_bytes(1));
+    rig.edit("/d0", |i| {
+        i.node.set_entries(99);
+        (i.nlink, i.parent) = (9, Ino(5));
+    });
     let ghost = Ino::new(ShardId(1), 1 << 40);
     let StoredRow::Entry { kind, position, .. } = rig.entry("/docs/inline") else { panic!() };
     rig.put(&StoredRow::Entry { dir: Ino::ROOT, name: name("ghost"), ino: ghost, kind, position });
@@ -89,7 +92,9 @@ fn wrecked() -> Rig {
     rig.put(&StoredRow::References(shared, 9));
     rig.objects.put(&BlockId { writer: 1 << 50, number: 1 }.key(), &[0; 21]).expect("puts");
     let Some(StoredRow::Inode(inode)) = rig.get(&inode_row(tag::INODE, big)) else { panic!() };
-    rig.put(&StoredRow::Inode(chiton_namespace::StoredInode { size: 10, xattrs: false, ..inode }));
+    let mut inode = chiton_namespace::StoredInode { xattrs: false, ..inode };
+    inode.node.set_size(10);
+    rig.put(&StoredRow::Inode(inode));
     own(OwnRow::InodeMark(ShardId(2), 0), Some(0u64.to_le_bytes().to_vec()));
     own(OwnRow::InodeMark(ShardId(0), 0), Some(1u64.to_le_bytes().to_vec()));
     own(OwnRow::SessionMark(0), None);

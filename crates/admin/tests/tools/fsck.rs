@@ -53,7 +53,7 @@ fn entries() {
 #[test]
 fn counts() {
     repaired("wrong-link-count", |rig| rig.edit("/docs/linked", |i| i.nlink = 1));
-    repaired("wrong-entry-count", |rig| rig.edit("/docs", |i| i.extra = 100));
+    repaired("wrong-entry-count", |rig| rig.edit("/docs", |i| i.node.set_entries(100)));
     repaired("wrong-subdirectory-count", |rig| rig.edit("/docs", |i| i.nlink = 2));
     repaired("wrong-inode-count", |rig| rig.put(&StoredRow::InodeCount(3)));
     repaired("wrong-inode-count", |rig| rig.delete(&StoredRow::InodeCount(3)));
@@ -160,10 +160,10 @@ fn content_and_attributes() {
     repaired("stray-row", |rig| rig.edit("/docs/big", |i| i.xattrs = false));
     repaired("missing-content", |rig| rig.edit("/docs/empty", |i| i.xattrs = true));
     access_control_lists();
-    repaired("size-without-blocks", |rig| rig.edit("/docs/empty", |i| i.extra = 5));
-    repaired("wrong-allocation", |rig| rig.edit("/docs/big", |i| i.extra = 5));
-    let rig = repaired("content-past-end", |rig| rig.edit("/docs/big", |i| i.size = 10));
-    rig.edit("/docs/big", |i| assert_eq!(i.size, 250_000));
+    repaired("size-without-blocks", |rig| rig.edit("/docs/empty", |i| i.node.set_bytes(5)));
+    repaired("wrong-allocation", |rig| rig.edit("/docs/big", |i| i.node.set_bytes(5)));
+    let rig = repaired("content-past-end", |rig| rig.edit("/docs/big", |i| i.node.set_size(10)));
+    rig.edit("/docs/big", |i| assert_eq!(i.node.size(), 250_000));
     repaired("wrong-orphan-row", |rig| rig.put(&StoredRow::Orphan(rig.find("/docs/big"))));
     repaired("wrong-orphan-row", |rig| rig.put(&StoredRow::Orphan(Ino(999_999))));
 }

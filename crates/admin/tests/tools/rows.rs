@@ -5,7 +5,7 @@ use crate::damage::{block, check_content, damaged, repaired, repaired_rig};
 use crate::rig::{Hand, Rig};
 use chiton_engine::{MARK, OwnRow, SESSION, SWEPT};
 use chiton_model::{Op, XattrHow};
-use chiton_namespace::{StoredRow, inode_row, plate_row_key, tag, tag_of};
+use chiton_namespace::{Node, StoredRow, inode_row, plate_row_key, tag, tag_of};
 use chiton_types::{Ino, Kind, ShardId};
 
 #[test]
@@ -13,16 +13,19 @@ fn a_lost_inode_is_recreated_from_its_remaining_rows() {
     // Its content exists, and only root may see it, since the owner is unknown.
     let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/big")), None));
     rig.edit("/docs/big", |i| {
-        assert_eq!((i.size, i.extra, i.mode.0, i.uid, i.xattrs), (250_000, 150_000, 0o600, 0, true))
+        assert_eq!(
+            (i.node.size(), i.node.bytes(), i.mode.0, i.uid, i.xattrs),
+            (250_000, 150_000, 0o600, 0, true)
+        )
     });
     let rig =
         repaired("lost-inode", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/symlink")), None));
-    rig.edit("/docs/symlink", |i| assert_eq!((i.kind, i.size), (Kind::Symlink, 14)));
+    rig.edit("/docs/symlink", |i| assert_eq!((i.node.kind(), i.node.size()), (Kind::Symlink, 14)));
     let rig =
         repaired("lost-inode", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/linked")), None));
-    rig.edit("/docs/linked", |i| assert_eq!((i.nlink, i.size), (2, 1)));
+    rig.edit("/docs/linked", |i| assert_eq!((i.nlink, i.node.size()), (2, 1)));
     let rig = repaired("lost-inode", |rig| rig.put_raw(inode_row(tag::INODE, rig.find("/docs/deep")), None));
-    rig.edit("/docs/deep/deeper", |i| assert_eq!(i.kind, Kind::Dir));
+    rig.edit("/docs/deep/deeper", |i| assert_eq!(i.node.kind(), Kind::Dir));
     // Without a name: it gets one.
     let lost = Rig::populated().find("/docs/inline");
     let rig = repaired("lost-inode", |rig| {
@@ -42,13 +45,13 @@ fn a_lost_inode_is_recreated_from_its_remaining_rows() {
 fn a_root_that_is_missing_is_made_anew_with_all_that_lies_in_it() {
     for row in [None, Some(vec![77])] {
         let rig = repaired("missing-root", |rig| rig.put_raw(inode_row(tag::INODE, Ino::ROOT), row.clone()));
-        rig.edit("/", |i| assert_eq!((i.mode.0, i.extra), (0o700, 2)));
+        rig.edit("/", |i| assert_eq!((i.mode.0, i.node.entries()), (0o700, 2)));
         assert!(rig.find("/docs/deep/copy") > Ino(1));
     }
     // The inode in its place is not a directory.
     repaired("missing-root", |rig| {
         rig.edit("/", |i| {
-            (i.kind, i.extra) = (Kind::File, 0);
+            i.node = Node::new(Kind::File, 0, 0);
         });
     });
 }
@@ -72,7 +75,7 @@ fn an_entry_that_cannot_be_read_is_given_back_where_only_one_inode_lacks_it() {
     let Some(StoredRow::Inode(found)) = rig.get(&inode_row(tag::INODE, rig.find("/lost+found"))) else {
         panic!()
     };
-    assert_eq!(found.extra, 2);
+    assert_eq!(found.node.entries(), 2);
     // One name of several: the others stay.
     let rig = repaired("bad-row", |rig| rig.put_raw(rig.entry("/docs/linked").key(), Some(Vec::new())));
     rig.edit("/docs/deep/second name", |i| assert_eq!(i.nlink, 1));

@@ -18,7 +18,7 @@ impl Namespace {
                 let inode = self.changing(ino, position);
                 let had = inode.has(INLINE);
                 inode.flags = inode.flags & !INLINE | if bytes.is_empty() { 0 } else { INLINE };
-                inode.extra = bytes.len() as u64;
+                inode.node.set_bytes(bytes.len() as u64);
                 if had || !bytes.is_empty() {
                     let value = (!bytes.is_empty()).then(|| bytes.as_slice().into());
                     self.contents.change(ContentKey(ino), &mut self.dirty, !had, |v| *v = value);
@@ -29,7 +29,7 @@ impl Namespace {
                 self.overlay(ino, extents, position);
             }
         }
-        self.changing(ino, position).size = size;
+        self.changing(ino, position).node.set_size(size);
     }
 
     /// A file whose content was inline, or that had none, is mapped from now on; the inline content is dropped.
@@ -40,7 +40,7 @@ impl Namespace {
         }
         let had = inode.has(INLINE);
         inode.flags = inode.flags & !INLINE | MAPPED | COMPLETE;
-        inode.extra = 0;
+        inode.node.set_bytes(0);
         if had {
             self.contents.change(ContentKey(ino), &mut self.dirty, false, |v| *v = None);
         }
@@ -57,8 +57,8 @@ impl Namespace {
 
     pub(super) fn truncate(&mut self, ino: Ino, size: u64, position: Position) {
         let inode = self.changing(ino, position);
-        let shrinks = size < inode.size;
-        inode.size = size;
+        let shrinks = size < inode.size();
+        inode.node.set_size(size);
         if shrinks && inode.has(INLINE) {
             let keep = usize::try_from(size).unwrap_or(usize::MAX);
             let left = self.contents.change(ContentKey(ino), &mut self.dirty, false, |v| {
@@ -68,7 +68,7 @@ impl Namespace {
                 left
             });
             let inode = self.changing(ino, position);
-            inode.extra = left as u64;
+            inode.node.set_bytes(left as u64);
             if left == 0 {
                 inode.flags &= !INLINE;
             }
@@ -129,7 +129,7 @@ impl Namespace {
         self.settle(to, fx, position);
         self.overlay(to, &extents, position);
         let inode = self.changing(to, position);
-        inode.size = inode.size.max(to_offset + len);
+        inode.node.set_size(inode.size().max(to_offset + len));
     }
 
     /// The file is as it was: see [`Reverted`].
@@ -168,7 +168,8 @@ impl Namespace {
             inode.flags = inode.flags & !OF_XATTRS | flags;
         }
         let inode = self.changing(ino, position);
-        (inode.mode, inode.uid, inode.gid, inode.size) = (to.mode, to.uid, to.gid, to.size);
+        (inode.mode, inode.uid, inode.gid) = (to.mode, to.uid, to.gid);
+        inode.node.set_size(to.size);
         inode.set_flags(to.flags);
         (inode.atime, inode.mtime, inode.ctime) = (to.atime, to.mtime, to.ctime);
     }
@@ -210,7 +211,7 @@ impl Namespace {
     /// What changes of a map mean for the file's size on disk, for references, and for garbage.
     fn settle(&mut self, ino: Ino, mut fx: Effects, position: Position) {
         let inode = self.changing(ino, position);
-        inode.extra = inode.extra.wrapping_add_signed(fx.allocated_delta);
+        inode.node.set_bytes(inode.content_bytes().wrapping_add_signed(fx.allocated_delta));
         fx.settle_refs();
         for (block, count) in fx.became_shared {
             self.blocks.change(BlockKey(block), &mut self.dirty, false, |v| *v = Some(count));

@@ -67,7 +67,7 @@ impl Namespace {
             self.bears(change.dir, change.name, change.before)?;
         }
         if let Event::Link { ino, .. } = event {
-            require(*ino, self.existing(*ino, position)?.kind != Kind::Dir)?;
+            require(*ino, self.existing(*ino, position)?.kind() != Kind::Dir)?;
         }
         if let Event::Restore { parent, ino, .. } = event {
             require(*ino, self.existing(*ino, position)?.nlink == 0 && ino != parent)?;
@@ -100,12 +100,12 @@ impl Namespace {
             Role::Directory | Role::Root => self.existing_dir(ino, position).map(drop),
             Role::Victim => self.existing(ino, position).map(drop),
             Role::Orphan => require(ino, self.existing(ino, position)?.nlink == 0),
-            Role::Source => require(ino, self.existing(ino, position)?.kind == Kind::File),
+            Role::Source => require(ino, self.existing(ino, position)?.kind() == Kind::File),
             Role::Subject => {
                 let inode = self.existing(ino, position)?;
                 require(
                     ino,
-                    inode.kind == Kind::File || !touch.writes.has_any(Rows::CONTENT.and(Rows::BLOCKS)),
+                    inode.kind() == Kind::File || !touch.writes.has_any(Rows::CONTENT.and(Rows::BLOCKS)),
                 )
             }
         }
@@ -123,7 +123,7 @@ impl Namespace {
 
     fn existing_dir(&self, ino: Ino, position: Position) -> Result<&Inode, Misfit> {
         let inode = self.existing(ino, position)?;
-        require(ino, inode.kind == Kind::Dir)?;
+        require(ino, inode.kind() == Kind::Dir)?;
         Ok(inode)
     }
 
@@ -131,8 +131,8 @@ impl Namespace {
     fn can_lose(&self, dir: &Inode, ino: Ino, position: Position) -> Result<(), Misfit> {
         let inode = self.existing(ino, position)?;
         require(ino, inode.nlink > 0 && ino != dir.ino)?;
-        let links_left = if inode.kind == Kind::Dir { dir.nlink > 2 } else { true };
-        require(dir.ino, dir.extra > 0 && links_left)
+        let links_left = if inode.kind() == Kind::Dir { dir.nlink > 2 } else { true };
+        require(dir.ino, dir.entries() > 0 && links_left)
     }
 
     /// A name bears `expected`, if what it bears is in memory.

@@ -18,6 +18,7 @@ use crate::dirty::{DirtyKey, FRESH, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, INLINE, Inode, OF_XATTRS, XATTRS, xattr_flags};
 use crate::namespace::{Namespace, RowChange};
+use crate::node::Node;
 use crate::realm::LinkedFile;
 use crate::row;
 use crate::values::{ContentKey, OrphanKey, Present, Xattrs, XattrsKey};
@@ -30,8 +31,7 @@ fn born(event: &Event, position: Position) -> Option<Inode> {
         ino: *ino,
         parent: *parent,
         position,
-        size: content.len() as u64,
-        extra: content.len() as u64,
+        node: Node::new(*kind, content.len() as u64, *rdev),
         atime: *time,
         mtime: *time,
         ctime: *time,
@@ -39,9 +39,7 @@ fn born(event: &Event, position: Position) -> Option<Inode> {
         uid: *uid,
         gid: *gid,
         nlink: if *kind == Kind::Dir { 2 } else { 1 },
-        rdev: *rdev,
         mode: *mode,
-        kind: *kind,
         flags: COMPLETE,
         marks: Cell::new(FRESH | REFERENCED),
     })
@@ -74,7 +72,7 @@ impl Namespace {
                 self.inode_count += 1;
                 self.set_entry(*parent, name, Some((*ino, *kind)), position);
                 let dir = self.changing(*parent, position);
-                dir.extra += 1;
+                dir.change_entries(1);
                 dir.nlink += u32::from(is_dir);
                 touch_dir(dir, *time);
             }
@@ -82,25 +80,25 @@ impl Namespace {
                 let inode = self.changing(*ino, position);
                 inode.nlink += 1;
                 inode.ctime = inode.ctime.max(*time);
-                let kind = inode.kind;
+                let kind = inode.kind();
                 let file = LinkedFile::from(&*inode);
                 self.linked_more(&file, *parent);
                 self.set_entry(*parent, name, Some((*ino, kind)), position);
                 let dir = self.changing(*parent, position);
-                dir.extra += 1;
+                dir.change_entries(1);
                 touch_dir(dir, *time);
             }
             Event::Restore { parent, name, ino, time } => {
                 let inode = self.changing(*ino, position);
-                let is_dir = inode.kind == Kind::Dir;
+                let is_dir = inode.kind() == Kind::Dir;
                 inode.nlink = if is_dir { 2 } else { 1 };
                 inode.parent = *parent;
                 inode.ctime = inode.ctime.max(*time);
-                let kind = inode.kind;
+                let kind = inode.kind();
                 self.orphans.change(OrphanKey(*ino), &mut self.dirty, false, |v| *v = None);
                 self.set_entry(*parent, name, Some((*ino, kind)), position);
                 let dir = self.changing(*parent, position);
-                dir.extra += 1;
+                dir.change_entries(1);
                 dir.nlink += u32::from(is_dir);
                 touch_dir(dir, *time);
             }
@@ -111,7 +109,7 @@ impl Namespace {
                 self.set_entry(*parent, name, None, position);
                 let was_dir = self.lose_name((*ino, *parent), *orphan, *time, position);
                 let dir = self.changing(*parent, position);
-                dir.extra -= 1;
+                dir.change_entries(-1);
                 dir.nlink -= u32::from(was_dir);
                 touch_dir(dir, *time);
             }
@@ -289,7 +287,7 @@ impl Namespace {
     /// An inode lost a name: the last one ends it or makes it an orphan. True if it was a directory.
     fn lose_name(&mut self, (ino, from): (Ino, Ino), orphan: bool, time: Time, position: Position) -> bool {
         let inode = self.changing(ino, position);
-        let is_dir = inode.kind == Kind::Dir;
+        let is_dir = inode.kind() == Kind::Dir;
         inode.nlink = if is_dir { 0 } else { inode.nlink - 1 };
         inode.ctime = inode.ctime.max(time);
         if inode.nlink > 0 {
@@ -320,7 +318,7 @@ impl Namespace {
         if inode.has(XATTRS) {
             self.xattrs.change(XattrsKey(ino), &mut self.dirty, false, |v| *v = None);
         }
-        if inode.kind == Kind::Dir {
+        if inode.kind() == Kind::Dir {
             self.dead_dirs.push(ino);
         }
         self.dirty.before_change(&inode.marks, DirtyKey::Inode(ino), || -> RowChange {
@@ -353,7 +351,7 @@ impl Namespace {
         let moved = self.changing(ino, position);
         moved.ctime = moved.ctime.max(time);
         moved.parent = to;
-        let kind = moved.kind;
+        let kind = moved.kind();
         let dirs = |kind: Kind| u32::from(kind == Kind::Dir);
         if kind != Kind::Dir {
             self.linked_moved(ino, from, to);
@@ -365,7 +363,7 @@ impl Namespace {
                 let other_inode = self.changing(other, position);
                 other_inode.ctime = other_inode.ctime.max(time);
                 other_inode.parent = from;
-                let other_kind = other_inode.kind;
+                let other_kind = other_inode.kind();
                 if other_kind != Kind::Dir {
                     self.linked_moved(other, to, from);
                 }
@@ -384,11 +382,11 @@ impl Namespace {
         let exchanged = matches!(over, Over::Exchanged { .. });
         let from_dir = self.changing(from, position);
         from_dir.nlink = from_dir.nlink.wrapping_sub(lost);
-        from_dir.extra -= u64::from(!exchanged);
+        from_dir.change_entries(-i64::from(!exchanged));
         touch_dir(from_dir, time);
         let to_dir = self.changing(to, position);
         to_dir.nlink = to_dir.nlink.wrapping_add(gained);
-        to_dir.extra += u64::from(over == Over::Nothing);
+        to_dir.change_entries(i64::from(over == Over::Nothing));
         touch_dir(to_dir, time);
     }
 }

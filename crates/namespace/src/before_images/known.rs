@@ -39,7 +39,7 @@ impl Namespace {
     }
 
     pub(crate) fn file_as_known_by(&self, inode: &Inode, id: RealmId) -> Result<KnownFile, Fault> {
-        if inode.kind != Kind::File {
+        if inode.kind() != Kind::File {
             return Ok(KnownFile::Unknown);
         }
         let image = self.dirty.images.get(id.0, &row::inode_key(inode.ino)).flatten();
@@ -55,7 +55,7 @@ impl Namespace {
         let now = self.xattrs_of(inode)?.map(|xattrs| &xattrs.0);
         let xattrs = xattrs.filter(|was| now.unwrap_or(&BTreeMap::new()) != was);
         let attributes =
-            |inode: &Inode| (inode.mode, inode.attr_flags(), inode.uid, inode.gid, inode.size, inode.mtime);
+            |inode: &Inode| (inode.mode, inode.attr_flags(), inode.uid, inode.gid, inode.size(), inode.mtime);
         if content == OldContent::Same && xattrs.is_none() && attributes(inode) == attributes(&was) {
             return Ok(KnownFile::AsItIs);
         }
@@ -64,7 +64,7 @@ impl Namespace {
             flags: was.attr_flags() & Attr::SETTABLE,
             uid: was.uid,
             gid: was.gid,
-            size: was.size,
+            size: was.size(),
             atime: was.atime,
             mtime: was.mtime,
             ctime: was.ctime,
@@ -92,7 +92,7 @@ impl Namespace {
             None if was.has(INLINE) => self.content(inode)?.to_vec(),
             None => Vec::new(),
         };
-        let is_same = !inode.has(MAPPED) && inode.size == was.size && self.content(inode)? == bytes;
+        let is_same = !inode.has(MAPPED) && inode.size() == was.size() && self.content(inode)? == bytes;
         Ok(if is_same { OldContent::Same } else { OldContent::Inline(bytes) })
     }
 
@@ -121,7 +121,7 @@ impl Namespace {
             flags: inode.attr_flags() & Attr::SETTABLE,
             uid: inode.uid,
             gid: inode.gid,
-            size: inode.size,
+            size: inode.size(),
             atime: inode.atime,
             mtime: inode.mtime,
             ctime: inode.ctime,

@@ -153,13 +153,13 @@ impl Namespace {
             return Ok(value);
         };
         let now = self.known_inode(dir)?;
-        if inode.kind != Kind::Dir || now.is_some_and(|now| now.extra > DIR_WHOLE_ENTRIES_MAX) {
+        if inode.kind() != Kind::Dir || now.is_some_and(|now| now.entries() > DIR_WHOLE_ENTRIES_MAX) {
             return Ok(value);
         }
         let rows = self.serve(&Need::Dir(dir))?.rows;
         let rows = self.at_base(rows, &row::entries_prefix(dir), id, map);
         let is_dir = |(_, value): &&(Vec<u8>, Vec<u8>)| value.get(8) == Some(&(Kind::Dir as u8));
-        inode.extra = rows.len() as u64;
+        inode.node.set_entries(rows.len() as u64);
         inode.nlink = 2 + rows.iter().filter(is_dir).count() as u32;
         if matches!(self.dirty.images.get(id, &row::xattrs_key(dir)), Some(None)) {
             inode.flags &= !OF_XATTRS;
@@ -173,11 +173,12 @@ impl Namespace {
         if map.contested.of(ino).is_empty() || self.dirty.images.get(id, key).is_some() {
             return Ok(value);
         }
-        let Some(mut inode) = Inode::decode(ino, &value).ok().filter(|inode| inode.kind != Kind::Dir) else {
+        let Some(mut inode) = Inode::decode(ino, &value).ok().filter(|inode| inode.kind() != Kind::Dir)
+        else {
             return Ok(value);
         };
         for (dir, name) in map.contested.of(ino) {
-            let Some(dir) = self.known_inode(*dir)?.filter(|dir| dir.kind == Kind::Dir) else {
+            let Some(dir) = self.known_inode(*dir)?.filter(|dir| dir.kind() == Kind::Dir) else {
                 inode.nlink += 1;
                 continue;
             };

@@ -1,7 +1,7 @@
 //! The namespace as `plan` reads it: each row is in memory, or is missing and can be fetched.
 
 use chiton_model::{Body, CHUNK_BYTES, Event, Extent, OldContent, Reverted};
-use chiton_types::{Ino, Kind, Name};
+use chiton_types::{Ino, Name};
 
 use super::rename::is_at_or_above;
 use super::{ContentIn, InodeFacts, PlanState};
@@ -21,12 +21,12 @@ impl Inode {
             ino: self.ino,
             parent: self.parent,
             position: self.position,
-            kind: self.kind,
+            kind: self.kind(),
             mode: self.mode,
             uid: self.uid,
             gid: self.gid,
             nlink: self.nlink,
-            size: if self.kind == Kind::Dir { 0 } else { self.size },
+            size: self.size(),
             ctime: self.ctime,
             flags: self.attr_flags(),
             content: match self.flags & (INLINE | MAPPED) {
@@ -53,7 +53,7 @@ impl PlanState for Namespace {
     }
 
     fn is_empty(&self, dir: &InodeFacts) -> Result<bool, Fault> {
-        Ok(self.inode(dir.ino)?.extra == 0)
+        Ok(self.inode(dir.ino)?.entries() == 0)
     }
 
     fn xattrs(&self, inode: &InodeFacts) -> Result<Option<&Xattrs>, Fault> {
@@ -134,7 +134,7 @@ impl Namespace {
     /// # Errors
     /// [`Fault::Missing`] only.
     pub fn truncatable(&self, inode: &Inode, size: u64) -> Result<(), Fault> {
-        if size >= inode.size {
+        if size >= inode.size() {
             return Ok(());
         }
         if inode.has(INLINE) {

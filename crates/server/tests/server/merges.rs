@@ -610,7 +610,7 @@ fn rows_stay_as_the_decoupled_client_saw_them_whatever_others_do() {
         let known = |s: &chiton_server::EmbeddedSession, claim| {
             let (key, value) = s.rows(claim, vec![Need::Inode(large)])[0].rows[0].clone();
             match chiton_namespace::StoredRow::decode(&key, &value) {
-                Ok(Some(chiton_namespace::StoredRow::Inode(inode))) => inode.extra,
+                Ok(Some(chiton_namespace::StoredRow::Inode(inode))) => inode.node.entries(),
                 other => panic!("{other:?}"),
             }
         };
