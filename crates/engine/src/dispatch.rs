@@ -6,7 +6,7 @@ use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, Grown, LeaseMode, Lock, 
 
 use crate::counters;
 use crate::engine::Engine;
-use crate::execute::Asked;
+use crate::execute::OpCall;
 use crate::locks::{Owner, Verdict};
 use crate::moment::{Health, Moment};
 use crate::parts::{Clients, Shards};
@@ -37,7 +37,7 @@ impl Engine {
         let request = &task.request;
         match &request.call {
             Call::Op { op, open } => {
-                let asked = Asked {
+                let call = OpCall {
                     session: task.session,
                     slot,
                     seq: request.seq,
@@ -49,7 +49,7 @@ impl Engine {
                     op,
                 };
                 let growth = self.shards.growth_of(op, slot, &self.clients.opens)?;
-                let done = self.execute(&asked, m)?;
+                let done = self.execute(&call, m)?;
                 let (place, position) = (op.footprint().place, done.position);
                 let answer = Answer::Op {
                     position,
@@ -168,7 +168,7 @@ impl Engine {
                 Seq(first) => Seq(first.saturating_add(task.results.len() as u64)),
             };
             let cred = &request.cred;
-            let asked = Asked {
+            let call = OpCall {
                 session: task.session,
                 slot,
                 seq,
@@ -180,7 +180,7 @@ impl Engine {
                 op,
             };
             self.counters.count(op.counter());
-            match self.execute(&asked, m) {
+            match self.execute(&call, m) {
                 Ok(done) => task.results.push(Ok((done.position, done.outcome))),
                 Err(Stop::Fail(Failure::NeedGroups)) if task.results.is_empty() => {
                     return Err(Failure::NeedGroups.into());

@@ -27,7 +27,7 @@ use crate::wait_queue::Wait;
 use chiton_namespace::Namespace;
 
 /// An operation and who asks for it.
-pub(crate) struct Asked<'a> {
+pub(crate) struct OpCall<'a> {
     pub(crate) session: SessionId,
     pub(crate) slot: Slot,
     pub(crate) seq: Seq,
@@ -41,7 +41,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) op: &'a Op,
 }
 
-impl Asked<'_> {
+impl OpCall<'_> {
     /// When it was carried out the first time, if the client knows.
     pub(crate) fn former_time(&self) -> Option<Time> {
         self.again.map(|again| again.time).filter(|time| *time != Time(0))
@@ -64,68 +64,68 @@ const FRAGMENT_BYTES: u32 = 64 << 10;
 const FRAGMENT_FILES_MAX: usize = 10_000;
 
 impl Engine {
-    pub(crate) fn execute(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<Performed, Stop> {
-        if asked.seq > Seq(0) {
-            let session = self.clients.sessions.get(asked.session).ok_or(Failure::SessionGone)?;
-            match session.dedup.standing(asked.seq) {
+    pub(crate) fn execute(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<Performed, Stop> {
+        if call.seq > Seq(0) {
+            let session = self.clients.sessions.get(call.session).ok_or(Failure::SessionGone)?;
+            match session.dedup.standing(call.seq) {
                 Standing::New => {}
-                Standing::Done(done) => return self.repeat(asked, done, m),
+                Standing::Done(done) => return self.repeat(call, done, m),
                 Standing::Absurd => {
-                    let seq = asked.seq;
+                    let seq = call.seq;
                     return Err(
                         Failure::Malformed(format!("operation {seq} is settled or too far ahead")).into()
                     );
                 }
             }
         }
-        if asked.again.is_some() && m.health != Health::Good {
+        if call.again.is_some() && m.health != Health::Good {
             // It was answered, or may have been: it is not given up because nothing can be written just now.
             return Err(Stop::Wait(Wait::Room));
         }
         self.shards.may_change(m)?;
         // What was answered before, or is answered already, lives on what is kept for the way out.
-        let is_new = asked.again.is_none() && asked.acknowledged.is_none() && asked.slot != Slot::SERVER;
-        if m.tight && is_new && asked.op.grows() {
+        let is_new = call.again.is_none() && call.acknowledged.is_none() && call.slot != Slot::SERVER;
+        if m.tight && is_new && call.op.grows() {
             return Err(Refusal::NoSpace.into());
         }
-        if asked.slot != Slot::SERVER {
+        if call.slot != Slot::SERVER {
             // What was answered before a crash is carried out again as it was, also where the end of a decoupling, after
             // which it was asked for, is lost.
-            if asked.again.is_none_or(|again| again.position == Position(0)) {
-                self.may_operate(asked.op)?;
+            if call.again.is_none_or(|again| again.position == Position(0)) {
+                self.may_operate(call.op)?;
             }
-            if asked.again.is_none() {
-                self.shards.require_decoupling(asked, &self.clients)?;
+            if call.again.is_none() {
+                self.shards.require_decoupling(call, &self.clients)?;
             }
         }
         // What was answered before a restart took place before all that is declared: it takes nothing from anybody.
         let is_settled =
-            self.clients.resends.is_running && asked.again.is_some_and(|again| again.position > Position(0));
+            self.clients.resends.is_running && call.again.is_some_and(|again| again.position > Position(0));
         if !is_settled {
-            self.clients.recall_names(asked, &self.shards.ns, m)?;
+            self.clients.recall_names(call, &self.shards.ns, m)?;
         }
-        if !is_settled && asked.acknowledged.is_none() {
-            self.clients.check_holds(asked)?;
+        if !is_settled && call.acknowledged.is_none() {
+            self.clients.check_holds(call)?;
         }
-        let names_blocks = self.check_allowed(asked)?;
-        let (offered, counted) = self.offer(asked, m)?;
-        let now = self.clients.time_of(asked, m);
+        let names_blocks = self.check_allowed(call)?;
+        let (offered, counted) = self.offer(call, m)?;
+        let now = self.clients.time_of(call, m);
 
         self.events.clear();
-        let lingers = lets_linger(asked.op, asked.slot, m);
+        let lingers = lets_linger(call.op, call.slot, m);
         let (opens, ns) = (&self.clients.opens, &self.shards.ns);
         let is_open = |ino: Ino| lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
-        let context = Context { cred: asked.cred, now, offered, is_open: &is_open };
-        let planned = if sets_policy(asked.op) {
+        let context = Context { cred: call.cred, now, offered, is_open: &is_open };
+        let planned = if sets_policy(call.op) {
             let holders =
                 if is_settled { SmallVec::new() } else { self.clients.leases.any_names_conflict(m.mono) };
             if !holders.is_empty() {
                 // Pending operations were acknowledged under the policy that holds until now.
                 return Err(Stop::Wait(Wait::Leases(holders)));
             }
-            self.plan_policy(asked, now)?
+            self.plan_policy(call, now)?
         } else {
-            plan(&self.shards.ns, asked.op, &context, &mut self.events)?
+            plan(&self.shards.ns, call.op, &context, &mut self.events)?
         };
         self.shards.keep_roots(&self.events)?;
         if self.shards.ns.has_decouplings() {
@@ -135,19 +135,18 @@ impl Engine {
                 return Err(Stop::Missing(needs));
             }
         }
-        let is_volatile = self.shards.is_volatile_change(asked.op, &self.events)?;
-        if !is_settled && !self.clients.leases.is_alone(asked.slot) && !matches!(asked.op, Op::Reclaim { .. })
-        {
+        let is_volatile = self.shards.is_volatile_change(call.op, &self.events)?;
+        if !is_settled && !self.clients.leases.is_alone(call.slot) && !matches!(call.op, Op::Reclaim { .. }) {
             self.touched.clear();
             Namespace::touched(&self.events, &mut self.touched);
-            self.clients.recall_conflicting(asked, &self.touched, m)?;
+            self.clients.recall_conflicting(call, &self.touched, m)?;
         }
         if !self.events.is_empty() {
             let shard = self.events[0].shard();
             if is_volatile {
                 self.output.apply_volatile(&self.events, &mut self.shards);
             } else {
-                let header = FrameHeader { event_count: 0, shard, session: asked.session, seq: asked.seq };
+                let header = FrameHeader { event_count: 0, shard, session: call.session, seq: call.seq };
                 self.output.commit(&self.events, header, &mut self.shards);
             }
             self.output.blocks_named |= names_blocks;
@@ -163,13 +162,13 @@ impl Engine {
         if is_volatile && let Some(gone) = planned.gone.filter(|gone| gone.orphan) {
             self.shards.volatile.orphans.insert(gone.ino);
         }
-        if is_volatile && matches!(asked.op, Op::MakeUnnamed { .. }) {
+        if is_volatile && matches!(call.op, Op::MakeUnnamed { .. }) {
             self.shards.volatile.orphans.extend(planned.subject);
         }
-        let mut performed = self.finish(asked, planned, position, m);
+        let mut performed = self.finish(call, planned, position, m);
         performed.outcome.time = now;
-        if asked.acknowledged.is_some()
-            && let Some(session) = self.clients.sessions.get_mut(asked.session)
+        if call.acknowledged.is_some()
+            && let Some(session) = self.clients.sessions.get_mut(call.session)
         {
             session.clock.acknowledged(now);
         }
@@ -181,19 +180,19 @@ impl Engine {
     }
 
     /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
-    fn check_allowed(&self, asked: &Asked<'_>) -> Result<bool, Stop> {
-        let is_server = asked.slot == Slot::SERVER;
-        if matches!(asked.op, Op::Remap { .. } | Op::Reclaim { .. }) && !is_server {
+    fn check_allowed(&self, call: &OpCall<'_>) -> Result<bool, Stop> {
+        let is_server = call.slot == Slot::SERVER;
+        if matches!(call.op, Op::Remap { .. } | Op::Reclaim { .. }) && !is_server {
             return Err(Refusal::NotPermitted.into());
         }
         // A merge knows files by their names.
-        if matches!(asked.op, Op::MakeUnnamed { .. } | Op::LinkUnnamed { .. }) && self.is_realm() {
+        if matches!(call.op, Op::MakeUnnamed { .. } | Op::LinkUnnamed { .. }) && self.is_realm() {
             return Err(Refusal::Unsupported.into());
         }
-        let (Op::Write { body: Body::Extents(extents), .. } | Op::Remap { extents, .. }) = asked.op else {
+        let (Op::Write { body: Body::Extents(extents), .. } | Op::Remap { extents, .. }) = call.op else {
             return Ok(false);
         };
-        let own = |writer: u64| is_server || writer == asked.session.0;
+        let own = |writer: u64| is_server || writer == call.session.0;
         if extents.iter().any(|e| !e.block.is_hole() && !own(e.block.writer)) {
             return Err(Refusal::NotPermitted.into());
         }
@@ -202,12 +201,12 @@ impl Engine {
 
     /// The number for a new inode, and whether it is the next of its counter.
     #[inline]
-    fn offer(&mut self, asked: &Asked<'_>, m: &Moment) -> Result<(Ino, bool), Stop> {
-        let (parent, dir_name) = if let Op::Make { parent, name, make, .. } = asked.op {
+    fn offer(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<(Ino, bool), Stop> {
+        let (parent, dir_name) = if let Op::Make { parent, name, make, .. } = call.op {
             (parent, Some(name).filter(|_| matches!(make, Make::Dir)))
-        } else if let Op::MakeUnnamed { parent, .. } = asked.op {
+        } else if let Op::MakeUnnamed { parent, .. } = call.op {
             (parent, None)
-        } else if let Op::Rename { from, how, .. } = asked.op
+        } else if let Op::Rename { from, how, .. } = call.op
             && how.leaves_whiteout()
         {
             // The whiteout's.
@@ -215,13 +214,13 @@ impl Engine {
         } else {
             return Ok((Ino(0), false));
         };
-        if let Some(again) = asked.again.filter(|again| again.ino != Ino(0))
+        if let Some(again) = call.again.filter(|again| again.ino != Ino(0))
             && let Some(ino) = self.shards.offer_former(again.ino)?
         {
             return Ok((ino, false));
         }
-        if let Some(acknowledged) = asked.acknowledged {
-            return Ok((self.offer_acknowledged(asked, acknowledged)?, false));
+        if let Some(acknowledged) = call.acknowledged {
+            return Ok((self.offer_acknowledged(call, acknowledged)?, false));
         }
         if let Some(Decoupled { numbers, .. }) = &self.decoupled {
             let shard = match dir_name {
@@ -256,12 +255,12 @@ impl Engine {
         }
     }
 
-    fn plan_policy(&mut self, asked: &Asked<'_>, now: Time) -> Result<Planned, Stop> {
+    fn plan_policy(&mut self, call: &OpCall<'_>, now: Time) -> Result<Planned, Stop> {
         if self.is_realm() {
             // What a decoupled client has is not the place where policies are kept.
             return Err(Refusal::Busy.into());
         }
-        let (ino, event) = self.shards.plan_policy_op(asked.op, asked.cred, now)?;
+        let (ino, event) = self.shards.plan_policy_op(call.op, call.cred, now)?;
         // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
         self.shards.settle()?;
         self.events.push(event);
@@ -269,26 +268,26 @@ impl Engine {
     }
 
     /// After the change: opens, orphans, leases, the window, the answer.
-    fn finish(&mut self, asked: &Asked<'_>, planned: Planned, position: Position, m: &Moment) -> Performed {
+    fn finish(&mut self, call: &OpCall<'_>, planned: Planned, position: Position, m: &Moment) -> Performed {
         let outcome = self.shards.ns.outcome(planned);
         let mut open_counted = false;
-        if asked.open
+        if call.open
             && let Some(attr) = &outcome.attr
         {
-            self.clients.opens.add(attr.ino, asked.slot);
+            self.clients.opens.add(attr.ino, call.slot);
             open_counted = true;
         }
-        if matches!(asked.op, Op::MakeUnnamed { .. }) {
+        if matches!(call.op, Op::MakeUnnamed { .. }) {
             self.shards.unnamed_made(&outcome, &self.clients.opens);
         }
-        if let Op::LinkUnnamed { ino, .. } = asked.op {
+        if let Op::LinkUnnamed { ino, .. } = call.op {
             self.shards.orphans.remove(ino);
             self.shards.volatile.orphans.remove(ino);
         }
         if let Some(gone) = outcome.gone {
             if gone.orphan {
                 match self.shards.orphans.insert(gone.ino) {
-                    true if lets_linger(asked.op, asked.slot, m) => self.shards.linger(gone.ino, m),
+                    true if lets_linger(call.op, call.slot, m) => self.shards.linger(gone.ino, m),
                     true if !self.clients.opens.is_open(gone.ino) => self.shards.reclaims.push_back(gone.ino),
                     _ => {}
                 }
@@ -299,21 +298,21 @@ impl Engine {
                 self.shards.fragments.remove(&gone.ino);
             }
         }
-        if asked.seq > Seq(0)
-            && let Some(session) = self.clients.sessions.get_mut(asked.session)
+        if call.seq > Seq(0)
+            && let Some(session) = self.clients.sessions.get_mut(call.session)
         {
-            session.dedup.record(asked.seq, Done::new(position, planned.subject, planned.gone, open_counted));
+            session.dedup.record(call.seq, Done::new(position, planned.subject, planned.gone, open_counted));
         }
-        if let Op::Write { ino, body: Body::Extents(extents), .. } = asked.op {
+        if let Op::Write { ino, body: Body::Extents(extents), .. } = call.op {
             self.shards.count_fragments(*ino, extents);
         }
         let (lease, parent_leased) =
-            if asked.leases { self.clients.leases_after(asked, &outcome, m) } else { NO_LEASES };
+            if call.leases { self.clients.leases_after(call, &outcome, m) } else { NO_LEASES };
         Performed { position, outcome, lease, parent_leased }
     }
 
     /// Answers an operation that was carried out before, with attributes as they are now.
-    fn repeat(&mut self, asked: &Asked<'_>, done: Done, m: &Moment) -> Result<Performed, Stop> {
+    fn repeat(&mut self, call: &OpCall<'_>, done: Done, m: &Moment) -> Result<Performed, Stop> {
         let attr = match self.shards.ns.attr(done.subject) {
             _ if done.subject == Ino(0) => None,
             Ok(attr) => Some(attr),
@@ -321,20 +320,20 @@ impl Engine {
             Err(_) => None,
         };
         // An open that the client knows of (it was answered) was declared again by itself.
-        let was_answered = asked.again.is_some_and(|again| again.position > Position(0));
-        if asked.open && !done.open_counted && !was_answered && attr.is_some() {
-            self.clients.opens.add(done.subject, asked.slot);
-            if let Some(session) = self.clients.sessions.get_mut(asked.session) {
-                session.dedup.open_counted(asked.seq);
+        let was_answered = call.again.is_some_and(|again| again.position > Position(0));
+        if call.open && !done.open_counted && !was_answered && attr.is_some() {
+            self.clients.opens.add(done.subject, call.slot);
+            if let Some(session) = self.clients.sessions.get_mut(call.session) {
+                session.dedup.open_counted(call.seq);
             }
         }
-        let is_born = matches!(asked.op, Op::Make { .. } | Op::MakeUnnamed { .. });
+        let is_born = matches!(call.op, Op::Make { .. } | Op::MakeUnnamed { .. });
         let changed = |attr: &Attr| if is_born { attr.btime } else { attr.ctime };
-        let time = asked.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
+        let time = call.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
         // Of another inode the client knows nothing by now: what it knew ended with the connection.
         let outcome = Outcome { attr, gone: done.gone(), other: None, time };
         let lease = match &outcome.attr {
-            Some(attr) if asked.leases => self.clients.lease_in_passing(attr, asked.slot, m),
+            Some(attr) if call.leases => self.clients.lease_in_passing(attr, call.slot, m),
             _ => LeaseMode::None,
         };
         Ok(Performed { position: done.position, outcome, lease, parent_leased: false })
@@ -369,7 +368,7 @@ impl Engine {
     }
 
     fn operate_as_server(&mut self, op: &Op, m: &Moment) -> Result<Outcome, Stop> {
-        let asked = Asked {
+        let call = OpCall {
             session: SessionId(0),
             slot: Slot::SERVER,
             seq: Seq(0),
@@ -381,7 +380,7 @@ impl Engine {
             op,
         };
         self.counters.count(op.counter());
-        self.execute(&asked, m).map(|done| done.outcome)
+        self.execute(&call, m).map(|done| done.outcome)
     }
 
     /// An operation of the server itself (compaction). False if it has to wait, for which it is not worth it.
@@ -463,18 +462,18 @@ impl Clients {
     /// Waits until no other client has pending operations in the directories of the names. A refusal, too, must rest on all
     /// operations that were acknowledged before.
     #[inline]
-    fn recall_names(&mut self, asked: &Asked<'_>, ns: &Namespace, m: &Moment) -> Result<(), Stop> {
+    fn recall_names(&mut self, call: &OpCall<'_>, ns: &Namespace, m: &Moment) -> Result<(), Stop> {
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
-        for dir in asked.op.footprint().dirs() {
-            if self.leases.names_taken(dir, asked.slot, m.mono) {
+        for dir in call.op.footprint().dirs() {
+            if self.leases.names_taken(dir, call.slot, m.mono) {
                 busy.push(dir);
             }
         }
-        let victim = asked.op.footprint().victim_dir();
+        let victim = call.op.footprint().victim_dir();
         if let Some(NameTouch { dir, name, .. }) = victim.filter(|_| self.leases.has_names()) {
             // Whether it is empty is known to the client that holds its names.
             match ns.lookup(&Cred::ROOT, dir, name) {
-                Ok(Some(ino)) if self.leases.names_taken(ino, asked.slot, m.mono) => busy.push(ino),
+                Ok(Some(ino)) if self.leases.names_taken(ino, call.slot, m.mono) => busy.push(ino),
                 Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
                 _ => {}
             }
@@ -483,9 +482,9 @@ impl Clients {
     }
 
     /// Recalls the leases of others on what the planned events touch; waits if there are any.
-    fn recall_conflicting(&mut self, asked: &Asked<'_>, touched: &[Ino], m: &Moment) -> Result<(), Stop> {
-        let slot = asked.slot;
-        let is_mapped = matches!(asked.op, Op::Write { hold: Hold::Shared, .. });
+    fn recall_conflicting(&mut self, call: &OpCall<'_>, touched: &[Ino], m: &Moment) -> Result<(), Stop> {
+        let slot = call.slot;
+        let is_mapped = matches!(call.op, Op::Write { hold: Hold::Shared, .. });
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
         for &ino in touched {
             let is_busy = !busy.contains(&ino) && self.leases.conflict(ino, slot, LeaseMode::None, m.mono);
@@ -499,42 +498,42 @@ impl Clients {
         if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
     }
 
-    fn leases_after(&mut self, asked: &Asked<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
-        if asked.slot == Slot::SERVER || self.resends.are_left() {
+    fn leases_after(&mut self, call: &OpCall<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
+        if call.slot == Slot::SERVER || self.resends.are_left() {
             return NO_LEASES;
         }
-        let is_born = matches!(asked.op, Op::Make { .. } | Op::MakeUnnamed { .. });
+        let is_born = matches!(call.op, Op::Make { .. } | Op::MakeUnnamed { .. });
         let lease = match &outcome.attr {
             // Nobody else knows of a new file yet.
             Some(attr) if is_born && attr.kind == Kind::File => {
-                self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Exclusive, m.mono)
+                self.leases.grant_born(attr.ino, call.slot, LeaseMode::Exclusive, m.mono)
             }
             Some(attr) if is_born && attr.kind == Kind::Dir => {
-                let lease = self.leases.grant_born(attr.ino, asked.slot, LeaseMode::Shared, m.mono);
-                if asked.acknowledged.is_some() && asked.again.is_none() {
+                let lease = self.leases.grant_born(attr.ino, call.slot, LeaseMode::Shared, m.mono);
+                if call.acknowledged.is_some() && call.again.is_none() {
                     // Things are made in it already.
-                    self.leases.born_with_names(attr.ino, asked.slot, attr.btime);
+                    self.leases.born_with_names(attr.ino, call.slot, attr.btime);
                 }
                 clamp(lease, attr)
             }
-            Some(attr) => self.lease_in_passing(attr, asked.slot, m),
+            Some(attr) => self.lease_in_passing(attr, call.slot, m),
             None => LeaseMode::None,
         };
-        let footprint = asked.op.footprint();
+        let footprint = call.op.footprint();
         let parent = footprint.dirs().next().map(|_| footprint.place);
-        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, asked.slot, m));
+        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, call.slot, m));
         self.leases.limit(m.mono);
         (lease, parent_leased)
     }
 
     /// Whether a writer that says so still holds the file. What it wrote rests on a state that others have changed by now, if it
     /// does not and they do.
-    fn check_holds(&self, asked: &Asked<'_>) -> Result<(), Stop> {
-        let Op::Write { ino, hold: Hold::Exclusive | Hold::Appended(_), .. } = asked.op else {
+    fn check_holds(&self, call: &OpCall<'_>) -> Result<(), Stop> {
+        let Op::Write { ino, hold: Hold::Exclusive | Hold::Appended(_), .. } = call.op else {
             return Ok(());
         };
-        let holds = self.leases.mode(*ino, asked.slot) == LeaseMode::Exclusive;
-        match holds || asked.slot == Slot::SERVER || !self.leases.others_have(*ino, asked.slot) {
+        let holds = self.leases.mode(*ino, call.slot) == LeaseMode::Exclusive;
+        match holds || call.slot == Slot::SERVER || !self.leases.others_have(*ino, call.slot) {
             true => Ok(()),
             false => Err(Refusal::NotPermitted.into()),
         }

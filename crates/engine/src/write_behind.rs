@@ -24,7 +24,7 @@ use chiton_types::{Cred, Ino, Kind, Position, Refusal, Seq, SessionId, Time, acc
 use chiton_wire::{Acknowledged, Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode};
 
 use crate::engine::Engine;
-use crate::execute::Asked;
+use crate::execute::OpCall;
 use crate::moment::{Health, Moment};
 use crate::parts::Clients;
 use crate::sessions::{Session, Slot};
@@ -214,7 +214,7 @@ impl Engine {
         while let Some(op) = ops.get(task.results.len()) {
             let at = task.results.len();
             let one = acknowledged[at];
-            let asked = Asked {
+            let call = OpCall {
                 session: task.session,
                 slot,
                 seq: Seq(request.seq.0.saturating_add(at as u64)),
@@ -229,7 +229,7 @@ impl Engine {
                 task.results.push(Err(Failure::Refused(Refusal::NotPermitted)));
                 continue;
             }
-            match self.execute(&asked, m) {
+            match self.execute(&call, m) {
                 Ok(done) => {
                     if let (Op::Make { .. }, Some(session)) =
                         (op, self.clients.sessions.get_mut(task.session))
@@ -262,21 +262,21 @@ impl Engine {
     /// The inode number that the caller of a pending operation got, if it may be used.
     pub(crate) fn offer_acknowledged(
         &mut self,
-        asked: &Asked<'_>,
+        call: &OpCall<'_>,
         acknowledged: Acknowledged,
     ) -> Result<Ino, Stop> {
         let ino = acknowledged.ino;
-        let Op::Make { parent, .. } = asked.op else { return Err(Refusal::NotPermitted.into()) };
+        let Op::Make { parent, .. } = call.op else { return Err(Refusal::NotPermitted.into()) };
         // An operation that is sent again was acknowledged under a lease that ended with the connection.
-        let may = asked.again.is_some() || self.clients.leases.holds_names(*parent, asked.slot);
+        let may = call.again.is_some() || self.clients.leases.holds_names(*parent, call.slot);
         if !may || parent.shard() != ino.shard() {
             return Err(Refusal::NotPermitted.into());
         }
-        if self.clients.sessions.get(asked.session).is_some_and(|session| session.numbers.has(ino)) {
+        if self.clients.sessions.get(call.session).is_some_and(|session| session.numbers.has(ino)) {
             return Ok(ino);
         }
         match self.shards.offer_former(ino)? {
-            Some(ino) if asked.again.is_some() => Ok(ino),
+            Some(ino) if call.again.is_some() => Ok(ino),
             _ => Err(Refusal::NotPermitted.into()),
         }
     }
@@ -284,19 +284,18 @@ impl Engine {
 
 impl Clients {
     /// When an operation takes place. The server believes the time that its caller got as far as it is possible.
-    pub(crate) fn time_of(&self, asked: &Asked<'_>, m: &Moment) -> Time {
-        let session = self.sessions.get(asked.session);
-        let Some(claimed) = asked.former_time().or(asked.acknowledged.map(|one| one.time)) else {
+    pub(crate) fn time_of(&self, call: &OpCall<'_>, m: &Moment) -> Time {
+        let session = self.sessions.get(call.session);
+        let Some(claimed) = call.former_time().or(call.acknowledged.map(|one| one.time)) else {
             return session.map_or(m.now, |session| session.clock.now(m.now));
         };
         let known = session.and_then(|session| session.clock.span(m.mono));
         let latest = Time(m.now.0.saturating_add(nanos(SKEW)));
         let latest = known.map_or(latest, |(_, may_show)| latest.max(may_show));
         let mut earliest = None;
-        if let (Some(_), Op::Make { parent, .. } | Op::Unlink { parent, .. }) = (asked.acknowledged, asked.op)
-        {
+        if let (Some(_), Op::Make { parent, .. } | Op::Unlink { parent, .. }) = (call.acknowledged, call.op) {
             // The lease of an operation that is sent again ended with the connection, and a restarted server does not know it.
-            let leased = self.leases.names_since(*parent, asked.slot).filter(|_| asked.again.is_none());
+            let leased = self.leases.names_since(*parent, call.slot).filter(|_| call.again.is_none());
             earliest = leased.or(known.map(|(first, _)| first));
         }
         claimed.max(earliest.unwrap_or(claimed)).min(latest)

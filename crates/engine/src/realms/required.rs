@@ -12,32 +12,32 @@ use chiton_policy::Consistency;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
 
 use super::Caller;
-use crate::execute::{Asked, sets_policy};
+use crate::execute::{OpCall, sets_policy};
 use crate::parts::{Clients, Shards};
 use crate::step::Stop;
 
 impl Shards {
     /// Refuses an operation whose client is to decouple the subtree first.
     #[inline]
-    pub(crate) fn require_decoupling(&mut self, asked: &Asked<'_>, clients: &Clients) -> Result<(), Stop> {
-        if !self.may_have_to_decouple(asked.session, clients) {
+    pub(crate) fn require_decoupling(&mut self, call: &OpCall<'_>, clients: &Clients) -> Result<(), Stop> {
+        if !self.may_have_to_decouple(call.session, clients) {
             return Ok(());
         }
-        let place = asked.op.footprint().place;
+        let place = call.op.footprint().place;
         let is_by_handle = matches!(
-            asked.op,
+            call.op,
             Op::Write { .. } | Op::Remap { .. } | Op::Clone { .. } | Op::Reclaim { .. }
-        ) || matches!(asked.op, Op::SetAttr { change, .. } if change.size_by_handle && change.size.is_some());
-        if is_by_handle || sets_policy(asked.op) {
+        ) || matches!(call.op, Op::SetAttr { change, .. } if change.size_by_handle && change.size.is_some());
+        if is_by_handle || sets_policy(call.op) {
             return Ok(());
         }
         // Across a border it is refused as that.
-        if let Op::Rename { from: other, .. } | Op::Link { ino: other, .. } = asked.op
+        if let Op::Rename { from: other, .. } | Op::Link { ino: other, .. } = call.op
             && self.ns.realm(*other)? != self.ns.realm(place)?
         {
             return Ok(());
         }
-        self.is_decoupled(place, &Caller { session: asked.session, cred: asked.cred })
+        self.is_decoupled(place, &Caller { session: call.session, cred: call.cred })
     }
 
     /// The same of a file that is opened for writing.
