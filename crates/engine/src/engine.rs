@@ -16,7 +16,6 @@ use crate::settings::Settings;
 use crate::step::{Command, Progress, Step, Stop};
 use crate::wait_queue::{Task, Ticket, Wait};
 
-/// The engine.
 pub struct Engine {
     pub(crate) settings: Settings,
     pub(crate) clients: Clients,
@@ -233,7 +232,7 @@ impl Engine {
     /// What the runtime shall do, in order.
     pub fn take_commands(&mut self) -> Vec<Command> {
         let sessions = &self.clients.sessions;
-        let recalls = self.clients.leases.outbox.drain(..);
+        let recalls = self.clients.leases.take_recalls();
         self.queue.commands.extend(
             recalls.filter_map(|(slot, recall)| Some(Command::Recall(sessions.of_slot(slot)?, recall))),
         );
@@ -243,7 +242,7 @@ impl Engine {
     /// True if [`Engine::take_commands`] has something.
     #[inline]
     pub fn has_commands(&self) -> bool {
-        !self.queue.commands.is_empty() || !self.clients.leases.outbox.is_empty()
+        !self.queue.commands.is_empty() || self.clients.leases.has_recalls()
     }
 
     /// Journal frames since they were cleared, and how many events they hold.

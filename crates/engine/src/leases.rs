@@ -23,6 +23,7 @@
 
 mod mode;
 mod names;
+mod recalls;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use crate::leases::mode::{Change, Mode};
+use crate::leases::recalls::Recalls;
 use crate::sessions::Slot;
 
 /// Stands for all inodes in a recall: the session that holds everything gives all up.
@@ -57,16 +59,6 @@ struct Hold {
     mode: LeaseMode,
 }
 
-/// A recall that is out.
-#[derive(Clone, Copy, Debug)]
-struct Out {
-    ino: Ino,
-    slot: Slot,
-    keep: LeaseMode,
-    since: Duration,
-}
-
-/// All leases.
 #[derive(Debug)]
 pub(crate) struct Leases {
     table: HashMap<Ino, SmallVec<[Hold; 2]>>,
@@ -84,15 +76,11 @@ pub(crate) struct Leases {
     is_shared: Arc<AtomicBool>,
     /// Whether one session holds all that is not in the table.
     mode: Mode,
-    recalls: BTreeMap<u64, Out>,
-    out_by_ino: HashMap<Ino, SmallVec<[u64; 2]>>,
-    recall_last: u64,
+    recalls: Recalls,
     waiting: HashMap<Ino, u32>,
     contended: HashMap<Ino, Duration>,
     /// No new leases until then.
     frozen_until: Duration,
-    /// Recalls to be sent.
-    pub(crate) outbox: Vec<(Slot, Recall)>,
 }
 
 impl Leases {
@@ -108,13 +96,10 @@ impl Leases {
             live: BTreeSet::new(),
             is_shared: Arc::default(),
             mode: Mode::Open,
-            recalls: BTreeMap::new(),
-            out_by_ino: HashMap::new(),
-            recall_last: 0,
+            recalls: Recalls::default(),
             waiting: HashMap::new(),
             contended: HashMap::new(),
             frozen_until: Duration::ZERO,
-            outbox: Vec::new(),
         }
     }
 
@@ -182,13 +167,7 @@ impl Leases {
         self.is_shared.store(self.live.len() > 1, Ordering::Relaxed);
         self.change(Change::Released(slot));
         self.names.retain(|_, holder| holder.slot != slot);
-        let mut freed = Vec::new();
-        let gone: Vec<u64> =
-            self.recalls.iter().filter(|(_, out)| out.slot == slot).map(|(id, _)| *id).collect();
-        for id in gone {
-            let out = self.forget_recall(id).expect("just listed");
-            freed.push(out.ino);
-        }
+        let mut freed = self.recalls.forget_all(slot);
         self.only_one();
         freed.retain(|ino| self.waiting.contains_key(ino));
         freed.sort_unstable();
@@ -235,7 +214,7 @@ impl Leases {
             LeaseMode::Shared | LeaseMode::Exclusive => self.mode.buffering_holder(),
         };
         if let Some(holder) = wanted {
-            self.send(EVERYTHING, holder, keep, mono);
+            self.recalls.send(EVERYTHING, holder, keep, mono);
         }
         wanted.is_some()
     }
@@ -344,44 +323,14 @@ impl Leases {
             self.contended.insert(ino, mono + self.rest);
         }
         for holder in holders {
-            self.send(ino, holder, keep, mono);
+            self.recalls.send(ino, holder, keep, mono);
         }
         true
     }
 
-    fn send(&mut self, ino: Ino, slot: Slot, keep: LeaseMode, mono: Duration) {
-        let out = self.out_by_ino.entry(ino).or_default();
-        let is_out = out.iter().any(|id| {
-            let out = &self.recalls[id];
-            out.slot == slot && out.keep <= keep
-        });
-        if is_out {
-            return;
-        }
-        self.recall_last += 1;
-        let id = self.recall_last;
-        out.push(id);
-        self.recalls.insert(id, Out { ino, slot, keep, since: mono });
-        self.outbox.push((slot, Recall { id, ino, keep, grown: None }));
-    }
-
-    fn forget_recall(&mut self, id: u64) -> Option<Out> {
-        let out = self.recalls.remove(&id)?;
-        if let Some(ids) = self.out_by_ino.get_mut(&out.ino) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.out_by_ino.remove(&out.ino);
-            }
-        }
-        Some(out)
-    }
-
     /// A session gave a lease back; returns the inode. `None` if it was not asked to (or answers late).
     pub(crate) fn acknowledge(&mut self, slot: Slot, id: u64) -> Option<Ino> {
-        if self.recalls.get(&id)?.slot != slot {
-            return None;
-        }
-        let out = self.forget_recall(id)?;
+        let out = self.recalls.take(slot, id)?;
         if out.ino == EVERYTHING {
             match out.keep {
                 LeaseMode::None => self.give_up(slot),
@@ -461,7 +410,7 @@ impl Leases {
         let held = self.mode(ino, slot);
         if !asked {
             // Being recalled, wanted by somebody, or fought over: what is answered must not be cached.
-            let being_recalled = !self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&ino);
+            let being_recalled = self.recalls.has(ino);
             let fought_over =
                 !self.contended.is_empty() && self.contended.get(&ino).is_some_and(|&until| mono < until);
             if being_recalled || self.waiting.contains_key(&ino) || (fought_over && held == LeaseMode::None) {
@@ -483,7 +432,7 @@ impl Leases {
     /// Gives a shared lease with content that is read, also where it is fought over: a kernel keeps pages, and shows them to
     /// programs that map or send the file, until it is notified of a change.
     pub(crate) fn grant_read(&mut self, ino: Ino, slot: Slot, mono: Duration) -> LeaseMode {
-        if self.out_by_ino.contains_key(&ino) || self.waiting.contains_key(&ino) {
+        if self.recalls.has(ino) || self.waiting.contains_key(&ino) {
             return LeaseMode::None;
         }
         self.grant(ino, slot, LeaseMode::Shared, true, mono)
@@ -506,7 +455,7 @@ impl Leases {
 
     /// Whether nobody is given any lease.
     fn is_paused(&self, mono: Duration) -> bool {
-        mono < self.frozen_until || (!self.out_by_ino.is_empty() && self.out_by_ino.contains_key(&EVERYTHING))
+        mono < self.frozen_until || self.recalls.has(EVERYTHING)
     }
 
     /// Asks whoever keeps others from a shared lease on an inode to downgrade it to shared, and waits for nobody: who looks again
@@ -521,7 +470,7 @@ impl Leases {
         let is_busy = self.recalls.len() >= DOWNGRADES_MAX
             || self.is_paused(mono)
             || !self.live.contains(&slot)
-            || self.out_by_ino.contains_key(&ino)
+            || self.recalls.has(ino)
             || self.waiting.contains_key(&ino)
             || self.contended.get(&ino).is_some_and(|&until| mono < until);
         if is_busy {
@@ -534,7 +483,7 @@ impl Leases {
             }
         });
         if !holders.iter().any(|holder| is_open(*holder)) {
-            holders.into_iter().for_each(|holder| self.send(ino, holder, LeaseMode::Shared, mono));
+            holders.into_iter().for_each(|holder| self.recalls.send(ino, holder, LeaseMode::Shared, mono));
         }
     }
 
@@ -563,7 +512,7 @@ impl Leases {
                 .take(self.recalls.len() + names_excess)
                 .map(|(dir, holder)| (*dir, holder.slot))
                 .collect();
-            dirs.into_iter().for_each(|(dir, slot)| self.send(dir, slot, LeaseMode::Shared, mono));
+            dirs.into_iter().for_each(|(dir, slot)| self.recalls.send(dir, slot, LeaseMode::Shared, mono));
         }
         let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
         while excess > 0 {
@@ -575,7 +524,7 @@ impl Leases {
             }
             let held = self.table.get(&ino).is_some_and(|holds| holds.iter().any(|h| h.slot == slot));
             if held && self.live.contains(&slot) {
-                self.send(ino, slot, LeaseMode::None, mono);
+                self.recalls.send(ino, slot, LeaseMode::None, mono);
                 excess -= 1;
             }
         }
@@ -611,7 +560,7 @@ impl Leases {
 
     /// True if a lease of this session on the inode is being recalled.
     pub(crate) fn is_recalled(&self, ino: Ino, slot: Slot) -> bool {
-        self.out_by_ino.get(&ino).is_some_and(|ids| ids.iter().any(|id| self.recalls[id].slot == slot))
+        self.recalls.has_of(ino, slot)
     }
 
     /// True if anybody waits for the inode.
@@ -622,11 +571,7 @@ impl Leases {
     /// Sessions that have not given back a lease that they were asked for before `since`, each once.
     pub(crate) fn overdue(&mut self, since: Duration, now: Duration) -> Vec<Slot> {
         self.contended.retain(|_, until| *until > now);
-        let mut slots: Vec<Slot> =
-            self.recalls.values().filter(|out| out.since < since).map(|out| out.slot).collect();
-        slots.sort_unstable();
-        slots.dedup();
-        slots
+        self.recalls.overdue(since)
     }
 
     /// True if nobody holds any lease.
@@ -641,8 +586,18 @@ impl Leases {
 
     /// What a session was asked for and has not given back.
     pub(crate) fn recalls_out(&self, slot: Slot) -> Vec<Recall> {
-        let of_slot = self.recalls.iter().filter(|(_, out)| out.slot == slot);
-        of_slot.map(|(id, out)| Recall { id: *id, ino: out.ino, keep: out.keep, grown: None }).collect()
+        self.recalls.out_to(slot)
+    }
+
+    /// Recalls to be sent, each once.
+    pub(crate) fn take_recalls(&mut self) -> impl Iterator<Item = (Slot, Recall)> + '_ {
+        self.recalls.outbox.drain(..)
+    }
+
+    /// Whether there are recalls to be sent.
+    #[inline]
+    pub(crate) fn has_recalls(&self) -> bool {
+        !self.recalls.outbox.is_empty()
     }
 
     /// Recalls that are out.

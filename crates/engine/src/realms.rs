@@ -13,6 +13,7 @@ mod become_branch;
 mod borders;
 mod check;
 mod interference;
+mod list;
 mod merge;
 mod required;
 mod rows;
@@ -27,7 +28,7 @@ use chiton_policy::{Durability, Policy};
 use chiton_types::frame::FrameHeader;
 use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
 use chiton_wire::{
-    Answer, Call, Claim, Failure, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall, RealmInfo,
+    Answer, Call, Claim, Failure, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall,
 };
 use hashbrown::HashMap;
 use smallvec::smallvec;
@@ -72,7 +73,7 @@ type Found = Result<(RealmAnswer, Position), Stop>;
 /// Answered at once.
 const NOW: Position = Position(0);
 
-/// Who asks.
+/// The client whose call is answered.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
     session: SessionId,
@@ -145,37 +146,6 @@ impl Engine {
             output: &mut self.output,
             commands: &mut self.queue.commands,
         }
-    }
-
-    /// Decouplings, as JSON.
-    pub fn realms_json(&self) -> serde_json::Value {
-        let all = self.shards.ns.decouplings().map(|d| {
-            let (reserved, used) = d.map.numbers();
-            let path = self.shards.ns.dir_path(d.root()).ok();
-            serde_json::json!({
-                "realm": d.id.0,
-                "inode": d.root().0,
-                "path": path.map(|path| String::from_utf8_lossy(&path).into_owned()),
-                "branch": d.branch.as_ref().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()),
-                "owner": d.identity,
-                "attached": self.clients.sessions.get(d.owner).is_some(),
-                "generation": d.generation,
-                "journal_at": d.journal_at,
-                "policy": String::from_utf8_lossy(&d.policy),
-                "interfere": match d.interference {
-                    Interference::Allow => "allow",
-                    Interference::Block => "block",
-                    Interference::BlockWrites => "block_writes",
-                },
-                "since_ns": d.since.0,
-                "base": d.base().0,
-                "merged": d.state.merged.0,
-                "window": d.state.window.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
-                "inodes_reserved": reserved,
-                "inodes_used": used,
-            })
-        });
-        all.collect()
     }
 }
 
@@ -505,43 +475,6 @@ impl RealmHandler<'_> {
         let known = self.clients.session_ids();
         let over = self.shards.those(|d| d.is_fleeting && !known.contains(&d.owner));
         over.into_iter().for_each(|id| self.drop_decoupling(id));
-    }
-
-    fn of(&mut self, caller: &Caller<'_>, ino: Ino) -> Found {
-        let root = self.shards.ns.realm(ino)?;
-        let decoupled = match self.shards.ns.decoupled_root(ino)? {
-            Some(at) => self.shards.ns.decouplings_of(at).find(|d| d.branch.is_none()),
-            None => None,
-        };
-        let decoupled = decoupled.map(|d| self.info(caller, d)).transpose()?.map(Box::new);
-        Ok((RealmAnswer::Of { root, decoupled }, NOW))
-    }
-
-    fn list_realms(&self, caller: &Caller<'_>) -> Found {
-        let all: Result<Vec<RealmInfo>, Stop> =
-            self.shards.ns.decouplings().map(|d| self.info(caller, d)).collect();
-        Ok((RealmAnswer::Realms(all?), self.shards.realms.claims_ended))
-    }
-
-    fn info(&self, caller: &Caller<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
-        let (reserved, used) = d.map.numbers();
-        Ok(RealmInfo {
-            claim: Claim { realm: d.id, generation: d.generation },
-            root: d.root(),
-            path: self.shards.ns.dir_path(d.root())?,
-            branch: d.branch.clone(),
-            owner: d.identity.clone(),
-            is_attached: self.clients.sessions.get(d.owner).is_some(),
-            is_own: d.owner == caller.session,
-            journal_at: d.journal_at.clone(),
-            policy: d.policy.clone(),
-            since: d.since,
-            base: d.base(),
-            state: d.state,
-            reserved,
-            used,
-            is_merging: self.merger_of(d.root()).is_some_and(|claim| claim.realm == d.id),
-        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Merge as a plan: small cases of every conflict, random histories, hostile journals.
 
+#[path = "merge/case_table.rs"]
+mod case_table;
 #[path = "merge/cases.rs"]
 mod cases;
 #[path = "merge/histories.rs"]

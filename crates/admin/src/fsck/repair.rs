@@ -18,8 +18,8 @@ use chiton_engine::{OwnRow, SWEPT};
 use chiton_metastore::{Batch, Metastore};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{
-    INODE_KEY_BYTES, Node, StoredInode, StoredRow, entry_of_key, entry_row_key, ino_of, inode_row, plate_row_key,
-    rest_of_plate_row, tag, tag_of,
+    INODE_KEY_BYTES, Node, StoredInode, StoredRow, entry_of_key, entry_row_key, ino_of, inode_row,
+    plate_row_key, rest_of_plate_row, tag, tag_of,
 };
 use chiton_objects::Objects;
 use chiton_types::{Ino, Kind, Mode, Name, Position, ShardId, Time};

@@ -32,7 +32,7 @@ impl Leases {
     /// Gives a session the names of a directory, if nobody else holds anything on it, or wants to.
     pub(crate) fn grant_names(&mut self, dir: Ino, slot: Slot, (now, mono): (Time, Duration)) -> bool {
         let is_wanted = self.waiting.contains_key(&dir)
-            || self.out_by_ino.contains_key(&dir)
+            || self.recalls.has(dir)
             || self.contended.get(&dir).is_some_and(|&until| mono < until);
         if is_wanted || self.strongest_of_others(dir, slot) > LeaseMode::None {
             return false;

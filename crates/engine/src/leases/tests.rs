@@ -29,11 +29,11 @@ fn conflicts_and_what_is_recalled() {
         assert_eq!(l.grant(INO, A, held, true, T), held);
         assert_eq!(l.conflict(INO, B, keep, T), expect, "{held:?} {keep:?}");
         assert_eq!(l.conflict(INO, B, keep, T), expect);
-        assert_eq!(l.outbox.len(), usize::from(expect), "asked once");
+        assert_eq!(l.recalls.outbox.len(), usize::from(expect), "asked once");
         assert!(!l.conflict(INO, A, keep, T), "one's own lease is never in the way");
         if expect {
-            assert_eq!(l.acknowledge(B, l.outbox[0].1.id), Option::None, "not B's to give back");
-            assert_eq!(l.acknowledge(A, l.outbox[0].1.id), Some(INO));
+            assert_eq!(l.acknowledge(B, l.recalls.outbox[0].1.id), Option::None, "not B's to give back");
+            assert_eq!(l.acknowledge(A, l.recalls.outbox[0].1.id), Some(INO));
             assert!(!l.conflict(INO, B, keep, T));
             assert_eq!(l.mode(INO, A), keep);
         }
@@ -71,7 +71,7 @@ fn the_first_session_holds_everything_until_asked() {
     assert!(!l.is_alone(A));
     assert_eq!(l.grant(INO, B, Shared, false, T), Nothing);
     assert!(l.conflict(INO, B, Shared, T));
-    let id = l.outbox[0].1.id;
+    let id = l.recalls.outbox[0].1.id;
     assert_eq!(l.acknowledge(A, id), Some(INO));
     assert_eq!(l.mode(INO, A), Shared);
     assert_eq!(l.grant(INO, B, Shared, false, T), Shared);
@@ -126,7 +126,7 @@ fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
     l.join(A);
     l.freeze(T);
     assert!(l.recall_everything(Nothing, T) && l.recall_everything(Nothing, T));
-    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing, grown: None })]);
+    assert_eq!(l.recalls.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing, grown: None })]);
     let late = T * 60;
     assert_eq!(l.grant(INO, A, Shared, true, late), Nothing, "it is being asked to give up all");
     assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
@@ -153,7 +153,7 @@ fn the_session_that_holds_everything_hands_over_what_it_buffered_for_a_branch() 
     assert!(l.grant_names(INO, A, (NOW, T)));
     l.freeze(T);
     assert!(l.recall_everything(Shared, T) && l.recall_everything(Shared, T));
-    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Shared, grown: None })]);
+    assert_eq!(l.recalls.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Shared, grown: None })]);
     assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
     assert!(!l.holds_names(INO, A), "it ends write-behind");
     assert_eq!(l.grant(INO, A, Exclusive, true, T), Nothing, "frozen");
@@ -188,7 +188,7 @@ fn who_holds_the_names_of_a_directory_is_asked_by_whoever_looks() {
     assert_eq!(l.grant(INO, B, Shared, false, T), Nothing, "nobody else caches names");
     assert_eq!(l.held(Shared), [INO]);
     assert!(l.names_conflict(INO, B, T) && l.names_conflict(INO, C, T));
-    assert_eq!(l.outbox, [(A, Recall { id: 1, ino: INO, keep: Shared, grown: None })], "asked once");
+    assert_eq!(l.recalls.outbox, [(A, Recall { id: 1, ino: INO, keep: Shared, grown: None })], "asked once");
     assert!(!l.grant_names(INO, A, (NOW, T)), "it is to be given back");
     assert_eq!(l.acknowledge(A, 1), Some(INO));
     assert!(!l.names_conflict(INO, B, T) && !l.holds_names(INO, A));
@@ -221,7 +221,7 @@ fn what_was_just_made_is_not_held_by_the_session_that_holds_everything() {
     assert!(l.grant_names(Ino(6), B, (NOW, T)) && !l.grant_names(Ino(8), B, (NOW, T)));
     assert!(!l.conflict(Ino(6), B, Nothing, T));
     assert!(l.conflict(Ino(6), A, Nothing, T), "its maker is asked, and nobody else");
-    assert_eq!(l.outbox.len(), 1);
+    assert_eq!(l.recalls.outbox.len(), 1);
     l.leave(B);
     assert_eq!(l.mode(Ino(6), A), Exclusive);
 }
@@ -234,7 +234,7 @@ fn what_others_made_is_noted_up_to_the_limit_and_then_counts_as_held() {
     for ino in (1..=20).map(Ino) {
         assert_eq!(l.grant_born(ino, B, Exclusive, T), Exclusive);
         l.limit(T);
-        while let Some((slot, recall)) = l.outbox.pop() {
+        while let Some((slot, recall)) = l.recalls.outbox.pop() {
             assert_eq!((slot, recall.keep), (B, Nothing), "who holds everything is not asked");
             l.acknowledge(slot, recall.id);
         }
@@ -252,10 +252,10 @@ fn one_that_holds_everything_does_not_hold_again_what_others_have_when_that_is_n
     l.join(B);
     for ino in (1..=6).map(Ino) {
         assert!(l.conflict(ino, B, Shared, T));
-        let (_, recall) = l.outbox.pop().expect("sent");
+        let (_, recall) = l.recalls.outbox.pop().expect("sent");
         l.acknowledge(A, recall.id);
         assert!(l.conflict(ino, B, Nothing, T));
-        let (_, recall) = l.outbox.pop().expect("sent");
+        let (_, recall) = l.recalls.outbox.pop().expect("sent");
         l.acknowledge(A, recall.id);
         l.grant(ino, B, Shared, true, T);
         l.limit(T);
@@ -277,24 +277,24 @@ fn who_holds_what_others_look_at_is_asked_once_to_share_it_unless_he_has_it_open
     for (ino, holder) in [(INO, A), (Ino(6), C)] {
         assert_eq!(l.grant(ino, B, Shared, false, T), Nothing);
         l.downgrade_idle(ino, B, T, |slot| slot == holder);
-        assert!(l.outbox.is_empty(), "open");
+        assert!(l.recalls.outbox.is_empty(), "open");
         l.downgrade_idle(ino, B, T, |_| false);
         l.downgrade_idle(ino, B, T, |_| false);
-        let (slot, recall) = l.outbox.pop().expect("asked");
+        let (slot, recall) = l.recalls.outbox.pop().expect("asked");
         assert_eq!((slot, recall.ino, recall.keep), (holder, ino, Shared));
-        assert!(l.outbox.is_empty(), "once");
+        assert!(l.recalls.outbox.is_empty(), "once");
         assert_eq!(l.acknowledge(slot, recall.id), Some(ino));
         assert_eq!((l.grant(ino, B, Shared, false, T), l.mode(ino, holder)), (Shared, Shared));
     }
     // Where it is changed in turns, looks do not add to it.
     assert!(l.conflict(INO, A, Nothing, T));
-    let (_, recall) = l.outbox.pop().expect("asked");
+    let (_, recall) = l.recalls.outbox.pop().expect("asked");
     l.acknowledge(B, recall.id);
     assert_eq!(l.grant(INO, A, Exclusive, true, T), Exclusive);
     l.downgrade_idle(INO, B, T, |_| false);
-    assert!(l.outbox.is_empty());
+    assert!(l.recalls.outbox.is_empty());
     l.downgrade_idle(INO, B, T + REST, |_| false);
-    assert_eq!(l.outbox.len(), 1);
+    assert_eq!(l.recalls.outbox.len(), 1);
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn the_names_of_one_who_was_alone_are_asked_back_too() {
     l.forget(Ino(9));
     assert!(!l.names_conflict(Ino(9), B, T));
     assert!(l.conflict(Ino(10), B, Nothing, T));
-    let last = l.outbox.last().expect("asked").1.id;
+    let last = l.recalls.outbox.last().expect("asked").1.id;
     assert_eq!(l.acknowledge(A, last), Some(Ino(10)));
     assert!(l.grant_names(Ino(10), B, (NOW, T)), "it was held as everything else, not used");
 }
@@ -329,10 +329,10 @@ fn too_many_leases_recall_the_oldest() {
         l.grant(Ino(n), A, Shared, false, T);
     }
     l.limit(T);
-    let recalled: Vec<Ino> = l.outbox.iter().map(|(_, r)| r.ino).collect();
+    let recalled: Vec<Ino> = l.recalls.outbox.iter().map(|(_, r)| r.ino).collect();
     assert_eq!(recalled, [Ino(0), Ino(1)]);
     l.limit(T);
-    assert_eq!(l.outbox.len(), 2, "two are on their way back already");
+    assert_eq!(l.recalls.outbox.len(), 2, "two are on their way back already");
     assert_eq!(l.overdue(T * 2, T * 2), [A]);
     l.leave(A);
     assert_eq!(l.recall_count(), 0);

@@ -16,6 +16,7 @@ mod corruption;
 mod decoupled;
 mod exactly_once;
 mod leases;
+mod merge_calls;
 mod merges;
 mod metering;
 mod policies;

@@ -6,117 +6,15 @@ use chiton_model::{Event, Op};
 use chiton_server::EmbeddedSession;
 use chiton_types::{Ino, Kind, Mode, Position, Refusal, Time};
 use chiton_wire::{
-    Answer, Call, Claim, Failure, Foreign, Granted, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, Query,
-    RealmAnswer, RealmCall,
+    Answer, Call, Claim, Failure, Foreign, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Query, RealmAnswer,
+    RealmCall,
 };
 
+use crate::merge_calls::{answer, call, chmod, job, make, merge, merge_all, number, removal, tree, window};
 use crate::realms::Realms;
 use crate::rig::{Asks, Rig, file, name, quiet, refused, session, unlink};
 
 const ALLOW: &str = "interfere_policy: allow\nallocated_inodes: 9000";
-
-fn make(parent: Ino, text: &str, ino: Ino, kind: Kind) -> Event {
-    Event::Make {
-        parent,
-        name: name(text),
-        ino,
-        kind,
-        mode: Mode(0o755),
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        time: Time(5),
-        content: Vec::new(),
-    }
-}
-
-fn removal(parent: Ino, text: &str, ino: Ino) -> Event {
-    Event::Unlink { parent, name: name(text), ino, orphan: false, time: Time(6) }
-}
-
-fn chmod(ino: Ino, mode: u16) -> Event {
-    let mode = Some(Mode(mode));
-    Event::SetAttr { ino, mode, uid: None, gid: None, size: None, atime: None, mtime: None, ctime: Time(7) }
-}
-
-fn number(granted: &Granted, n: u64) -> Ino {
-    Ino(granted.ranges[0].0.0 + n)
-}
-
-fn window(after: u64, upto: u64) -> MergeWindow {
-    MergeWindow { after: Position(after), upto: Position(upto) }
-}
-
-fn call(claim: Claim, window: MergeWindow, from: u64, events: &[Event], last: bool) -> RealmCall {
-    let mut bytes = Vec::new();
-    events.iter().for_each(|event| event.encode(&mut bytes));
-    let count = events.len() as u32;
-    RealmCall::Merge { claim, window, from, count, events: bytes, last, blind: false }
-}
-
-fn answer(answer: Result<RealmAnswer, Failure>) -> Merged {
-    match answer {
-        Ok(RealmAnswer::Merged(merged)) => merged,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn merge(
-    s: &impl Realms,
-    claim: Claim,
-    window: MergeWindow,
-    from: u64,
-    events: &[Event],
-    last: bool,
-) -> Merged {
-    answer(s.try_realm(call(claim, window, from, events, last)))
-}
-
-/// One window with all events.
-fn merge_all(s: &impl Realms, claim: Claim, events: &[Event]) -> Merged {
-    let state = s.realms().iter().find(|r| r.claim == claim).expect("there").state;
-    let window = MergeWindow { after: state.merged, upto: Position(state.merged.0 + events.len() as u64) };
-    merge(s, claim, window, 0, events, true)
-}
-
-/// A directory tree as names, with modes.
-fn tree(s: &impl Asks, dir: Ino) -> Vec<(String, u16)> {
-    let mut all = Vec::new();
-    let mut todo = vec![(String::new(), dir)];
-    while let Some((path, dir)) = todo.pop() {
-        for (name, ino) in s.list(dir, false) {
-            let attr = s.getattr(ino).expect("there").0;
-            let path = format!("{path}/{name}");
-            all.push((path.clone(), attr.mode.0));
-            if attr.kind == Kind::Dir {
-                todo.push((path, ino));
-            }
-        }
-    }
-    all.sort();
-    all
-}
-
-/// What a job does: directories, files, changes, removals.
-fn job(granted: &Granted, root: Ino, dirs: u64, files: u64) -> Vec<Event> {
-    let mut events = Vec::new();
-    let mut next = 0;
-    for d in 0..dirs {
-        let dir = number(granted, next);
-        events.push(make(root, &format!("d{d}"), dir, Kind::Dir));
-        next += 1;
-        for f in 0..files {
-            let ino = number(granted, next);
-            events.push(make(dir, &format!("f{f}"), ino, Kind::File));
-            events.push(chmod(ino, 0o640));
-            if f % 3 == 2 {
-                events.push(removal(dir, &format!("f{f}"), ino));
-            }
-            next += 1;
-        }
-    }
-    events
-}
 
 #[test]
 fn calls_that_repeat_skip_or_come_late_change_nothing() {
