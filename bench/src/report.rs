@@ -4,6 +4,8 @@
 //! - A ratio is the median of the rounds' own ratios (ours / baseline of the same round), so that a machine
 //!   that slows down half way moves both sides and not the ratio.
 //! - All figures are rates: higher is better.
+//!
+//! A bench is a program with a terminal of its own, as the commands are: it draws its tables itself.
 
 use std::io;
 

@@ -23,7 +23,6 @@ use crate::wait_queue::{Task, Wait};
 /// A session that began or came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Its number.
     pub session: SessionId,
     /// What its client proves with that it is its client.
     pub secret: u64,

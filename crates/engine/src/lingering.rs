@@ -23,7 +23,7 @@ use crate::moment::{Health, Moment};
 use crate::parts::Shards;
 use crate::sessions::Slot;
 
-/// How long.
+/// How long an inode lingers.
 const LINGER: Duration = Duration::from_secs(10);
 /// How many at most; then the oldest goes early.
 const LINGERING_MAX: usize = 65_536;

@@ -57,7 +57,6 @@ struct File {
     waiters: VecDeque<Waiter>,
 }
 
-/// All locks.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     files: BTreeMap<Ino, File>,
@@ -240,7 +239,7 @@ impl Locks {
         }
     }
 
-    /// Locks held.
+    /// Ranges that are locked, of all owners.
     pub(crate) fn len(&self) -> usize {
         self.files.values().map(|file| file.posix.len() + file.flock.len()).sum()
     }

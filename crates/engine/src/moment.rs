@@ -7,7 +7,7 @@ use chiton_types::{Position, Time};
 /// Whether changes can be made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Health {
-    /// Yes.
+    /// It takes changes.
     #[default]
     Good,
     /// Not now: there is no space.
@@ -19,9 +19,7 @@ pub enum Health {
 /// What the outside looks like at the time of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
-    /// Wall-clock time.
     pub now: Time,
-    /// Monotonic time.
     pub mono: Duration,
     /// Everything up to here is durable.
     pub durable: Position,

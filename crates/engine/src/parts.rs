@@ -76,7 +76,7 @@ pub(crate) struct Shards {
     pub(crate) realms: realms::Realms,
     /// Changed rows in memory above which changes wait for a checkpoint.
     pub(crate) dirty_rows_max: usize,
-    /// Changes wait.
+    /// Changes wait, whatever the journal and the store could take.
     pub(crate) frozen: bool,
 }
 

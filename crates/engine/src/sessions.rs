@@ -26,7 +26,6 @@ impl Slot {
     pub(crate) const SERVER: Slot = Slot(0);
 }
 
-/// One session.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) slot: Slot,
@@ -59,7 +58,6 @@ pub(crate) struct Over {
 /// Most sessions that are over and remembered: the oldest are forgotten first.
 const OVER_MAX: usize = 256;
 
-/// All sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_id: HashMap<SessionId, Session>,
@@ -145,7 +143,6 @@ impl Sessions {
         self.by_slot.get(&slot).copied()
     }
 
-    /// How many.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }

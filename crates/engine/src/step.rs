@@ -9,7 +9,6 @@ use crate::wait_queue::{Task, Ticket, Wait};
 /// How a request got on.
 #[derive(Debug)]
 pub enum Step {
-    /// Answered.
     Done(Reply),
     /// A [`Command::Reply`] with this ticket follows.
     Waiting(Ticket),
@@ -22,7 +21,7 @@ pub enum Step {
 pub enum Progress {
     /// There is nothing to do.
     Idle,
-    /// Call again.
+    /// Something was done, and there may be more.
     More,
     /// Install these rows and call again.
     NeedRows(Vec<Need>),

@@ -45,7 +45,7 @@ pub(crate) enum Wait {
     Leases(SmallVec<[Ino; 4]>),
     /// That this position is durable.
     Durable(Position),
-    /// A lock.
+    /// That a lock is granted.
     Lock,
     /// That the dirty rows are fewer.
     Room,
@@ -128,7 +128,6 @@ impl WaitQueue {
         self.tasks.values().filter_map(position).min()
     }
 
-    /// How many.
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
     }

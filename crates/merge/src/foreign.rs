@@ -7,7 +7,7 @@ use chiton_types::{Ino, Kind, Name};
 /// What others did to an inode or a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// It is as the decoupled side knows it.
     None,
     /// It is there, and changed or new.
     Changed,

@@ -5,7 +5,6 @@ use chiton_types::{BlockId, Ino, Name, Refusal};
 /// A row, or a range of rows, that must be in memory before the question can be answered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// An inode.
     Inode(Ino),
     /// One entry of a directory too large to be loaded whole.
     Entry(Ino, Name),
@@ -13,11 +12,9 @@ pub enum Need {
     Dir(Ino),
     /// At least the next `rows` entries of a large directory after a cookie.
     Slice {
-        /// The directory.
         dir: Ino,
         /// Hash after which they begin.
         after: u64,
-        /// How many.
         rows: u32,
     },
     /// Inline content, or the target of a symbolic link.
@@ -26,7 +23,6 @@ pub enum Need {
     Chunk(Ino, u32),
     /// All chunks of a file's map.
     Chunks(Ino),
-    /// Extended attributes.
     Xattrs(Ino),
     /// References of a shared block.
     Block(BlockId),
@@ -49,7 +45,7 @@ impl Need {
     }
 }
 
-/// No answer.
+/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The state, permissions or limits forbid it.

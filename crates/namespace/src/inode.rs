@@ -36,7 +36,6 @@ pub(crate) const COMPLETE: u8 = 128;
 /// An inode in memory.
 #[derive(Clone, Debug)]
 pub struct Inode {
-    /// Its number.
     pub ino: Ino,
     /// The directory that it is in; of a file with several names, one of them.
     pub parent: Ino,
@@ -44,20 +43,14 @@ pub struct Inode {
     pub position: Position,
     /// What it is, and what only inodes of that type have.
     pub node: Node,
-    /// Access time.
     pub atime: Time,
-    /// Modification time.
     pub mtime: Time,
-    /// Change time.
     pub ctime: Time,
     pub(crate) btime: Time,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// Number of names; of a directory 2, and one for each directory in it.
     pub nlink: u32,
-    /// Permissions.
     pub mode: Mode,
     pub(crate) flags: u8,
     pub(crate) marks: Marks,
@@ -80,7 +73,6 @@ impl Inode {
         self.has(MAPPED)
     }
 
-    /// Its type.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.node.kind()

@@ -6,14 +6,12 @@ use chiton_types::{Kind, Position};
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// A file.
     File {
         /// Where it ends.
         size: u64,
         /// Bytes of content, inline or mapped; holes do not count.
         bytes: u64,
     },
-    /// A directory.
     Dir {
         /// Names in it.
         entries: u64,
@@ -28,17 +26,14 @@ pub enum Node {
     },
     /// A character device, or a whiteout.
     Char {
-        /// Its number.
         rdev: u32,
     },
     /// A block device.
     Block {
-        /// Its number.
         rdev: u32,
     },
     /// A named pipe.
     Fifo,
-    /// A socket.
     Socket,
 }
 
@@ -57,7 +52,6 @@ impl Node {
         }
     }
 
-    /// Its type.
     #[inline]
     pub fn kind(&self) -> Kind {
         match self {

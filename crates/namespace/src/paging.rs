@@ -63,7 +63,6 @@ impl Fetched {
     }
 }
 
-/// Opening failed.
 #[derive(Debug)]
 pub enum OpenError<E> {
     /// The store failed.
@@ -75,7 +74,6 @@ pub enum OpenError<E> {
 /// A row that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorruptRow {
-    /// Its key.
     pub key: Vec<u8>,
     /// What was expected.
     pub cause: Malformed,

@@ -13,25 +13,15 @@ use crate::values::{ChunkKey, ContentKey, OrphanKey, XattrsKey};
 pub enum Inconsistency {
     /// An entry names an inode that does not exist.
     DanglingEntry {
-        /// Directory.
         dir: Ino,
-        /// Name.
         name: Name,
         /// The missing inode.
         ino: Ino,
     },
     /// The type in the entry is not the inode's.
-    WrongKind {
-        /// Directory.
-        dir: Ino,
-        /// Name.
-        name: Name,
-        /// The inode.
-        ino: Ino,
-    },
+    WrongKind { dir: Ino, name: Name, ino: Ino },
     /// The number of names is not what the inode says.
     WrongLinkCount {
-        /// The inode.
         ino: Ino,
         /// What it says.
         says: u32,
@@ -40,7 +30,6 @@ pub enum Inconsistency {
     },
     /// The number of entries is not what the directory says.
     WrongEntryCount {
-        /// The directory.
         ino: Ino,
         /// What it says.
         says: u64,
@@ -48,20 +37,15 @@ pub enum Inconsistency {
         is: u64,
     },
     /// No name, and not on the list of orphans.
-    LostOrphan {
-        /// The inode.
-        ino: Ino,
-    },
+    LostOrphan { ino: Ino },
     /// A directory's parent is not the directory that holds its entry.
     WrongParent {
-        /// The directory.
         ino: Ino,
         /// What it says.
         says: Ino,
     },
     /// Bytes of content are not what the inode says.
     WrongAllocation {
-        /// The file.
         ino: Ino,
         /// What it says.
         says: u64,
@@ -69,15 +53,9 @@ pub enum Inconsistency {
         is: u64,
     },
     /// Content past the end of the file.
-    PastEnd {
-        /// The file.
-        ino: Ino,
-    },
+    PastEnd { ino: Ino },
     /// What the inode says of its extended attributes and access control lists is not what there is.
-    WrongAttributes {
-        /// The inode.
-        ino: Ino,
-    },
+    WrongAttributes { ino: Ino },
     /// The number of inodes is not what the namespace says.
     WrongInodeCount {
         /// What it says.

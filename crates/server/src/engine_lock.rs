@@ -37,7 +37,7 @@ impl EngineLock {
         EngineLock(Mutex::new(Locked { engine, lazy }))
     }
 
-    /// For everything.
+    /// The lock for whatever looks at files and directories.
     #[inline]
     pub(crate) fn lock(&self) -> EngineGuard<'_> {
         let mut engine = self.lock_as_it_is();

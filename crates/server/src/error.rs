@@ -13,7 +13,6 @@ pub enum FormatError {
     NotEmpty(DataAddress),
     /// A number of shards that is not 1 to 65,535.
     Shards(u16),
-    /// Something failed.
     Failed(String),
 }
 
@@ -50,16 +49,13 @@ pub enum StartError {
     Damaged(DataAddress, String),
     /// It was written by a newer version.
     Newer {
-        /// Where.
         data: DataAddress,
-        /// Its version.
         found: u32,
         /// The newest that this program knows.
         known: u32,
     },
     /// Another process has it.
     Held {
-        /// Where.
         data: DataAddress,
         /// Who, as it says itself.
         holder: String,

@@ -41,7 +41,6 @@ pub struct ServerOptions {
     /// How long an inode rests after others had to give up leases for a change: nobody is given one unasked. What
     /// several clients change all the time would else cost a recall for each change.
     pub lease_rest_ms: u32,
-    /// Most sessions.
     pub sessions_max: usize,
     /// The journal's tunables.
     pub journal: chiton_journal::Options,

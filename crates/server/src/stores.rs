@@ -25,7 +25,6 @@ pub type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Sen
 
 /// The three stores of a server.
 pub struct Stores {
-    /// File data.
     pub objects: Arc<dyn Objects>,
     /// Opens the metadata store. Called at the start, and again after a commit failed: what was committed must be
     /// there each time.

@@ -17,7 +17,7 @@ use crate::requests::stopped;
 pub(crate) enum Waiter {
     /// A thread of this process.
     Thread(Arc<ReplySlot>),
-    /// A client.
+    /// A client elsewhere.
     Client(Sender),
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Waiter {
 pub(crate) struct Waiters {
     /// For the answers of requests that wait in the engine.
     tickets: Mutex<HashMap<Ticket, Waiter>>,
-    /// For durability.
+    /// What waits for durability.
     pub(crate) commits: Arc<Commits>,
     /// Ways to the sessions' clients.
     pub(crate) channels: Channels,

@@ -14,7 +14,7 @@ use chiton_types::{Ino, Refusal, ShardId};
 
 /// Most numbers asked for at a time.
 const STEP_MAX: u64 = 1 << 20;
-/// Fewest.
+/// Fewest numbers asked for at a time.
 const STEP_MIN: u64 = 100;
 
 /// Whether more numbers are coming.
@@ -22,7 +22,7 @@ const STEP_MIN: u64 = 100;
 enum More {
     /// Not asked for.
     Idle,
-    /// Asked for.
+    /// The server is being asked.
     Asked,
     /// Refused, a moment ago.
     Refused,
@@ -33,7 +33,7 @@ enum More {
 pub(crate) struct Granted {
     /// By shard: next, end.
     left: BTreeMap<ShardId, VecDeque<(Ino, Ino)>>,
-    /// By shard.
+    /// By shard: the last number that was used.
     last_used: BTreeMap<ShardId, Ino>,
     left_count: u64,
     total: u64,
@@ -53,7 +53,7 @@ impl Granted {
         granted
     }
 
-    /// Further ranges.
+    /// The server gave further ranges.
     pub(crate) fn add(&mut self, ranges: &[(Ino, Ino)]) {
         self.more = More::Idle;
         for &(first, end) in ranges.iter().filter(|(first, end)| first < end) {

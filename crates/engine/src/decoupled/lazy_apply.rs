@@ -30,15 +30,11 @@ const LAZY_BYTES_MAX: usize = 256 << 20;
 
 /// New, empty files of one directory.
 pub struct Creates<'a> {
-    /// Who asks.
     pub session: SessionId,
-    /// As whom.
     pub cred: &'a Cred,
-    /// Where.
     pub parent: Ino,
     /// What they are called.
     pub names: &'a [&'a [u8]],
-    /// Their permissions.
     pub mode: Mode,
 }
 

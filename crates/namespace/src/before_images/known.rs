@@ -22,7 +22,7 @@ pub enum KnownFile {
     Unknown,
     /// What is there: others changed at most its names.
     AsItIs,
-    /// This.
+    /// It was so, and others changed it.
     Was(Box<Reverted>),
 }
 

@@ -36,17 +36,13 @@ const NO_ID: u32 = u32::MAX;
 /// What an entry of a list is about. The numbers are Linux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AclTag {
-    /// The owner.
     Owner,
-    /// Another user.
     User(u32),
     /// The group of the inode.
     OwningGroup,
-    /// Another group.
     Group(u32),
     /// The most that users and groups are given.
     Mask,
-    /// Everybody else.
     Other,
 }
 
@@ -142,7 +138,6 @@ impl Acl {
         value
     }
 
-    /// Its entries.
     pub fn entries(&self) -> &[AclEntry] {
         &self.0
     }

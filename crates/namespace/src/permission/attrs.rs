@@ -11,9 +11,7 @@ use crate::plan::{InodeFacts, PlanState};
 /// What a change of attributes comes to; `None` leaves what was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Changed {
-    /// Permissions.
     pub mode: Option<Mode>,
-    /// Last access.
     pub atime: Option<Time>,
     /// Last change of content.
     pub mtime: Option<Time>,

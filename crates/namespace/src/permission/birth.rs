@@ -9,9 +9,7 @@ use crate::plan::InodeFacts;
 /// What is to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Newborn {
-    /// Type.
     pub kind: Kind,
-    /// Device number.
     pub rdev: u32,
     /// Permissions that the caller asks for.
     pub mode: Mode,
@@ -22,9 +20,7 @@ pub struct Newborn {
 /// What it is born with, beside the owner: that is the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birth {
-    /// Permissions.
     pub mode: Mode,
-    /// Group.
     pub gid: u32,
     /// Access list, if the mode does not say it all.
     pub list: Option<Acl>,

@@ -29,19 +29,15 @@ pub enum ContentIn {
 /// What decisions look at in an inode.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeFacts {
-    /// Inode number.
     pub ino: Ino,
     /// The directory where it was born or moved to last (itself for the root).
     pub parent: Ino,
     /// Position of the last change.
     pub position: Position,
-    /// Type.
     pub kind: Kind,
     /// Permissions. With an access list the group's bits are its mask.
     pub mode: Mode,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// Number of names (directories: 2 + subdirectories).
     pub nlink: u32,
@@ -175,7 +171,6 @@ impl PlanState for Attr {
     }
 }
 
-/// A directory.
 pub(super) fn dir<S: PlanState>(state: &S, ino: Ino) -> Result<InodeFacts, Fault> {
     let inode = state.inode(ino)?;
     if inode.kind == Kind::Dir { Ok(inode) } else { Err(Refusal::NotDir.into()) }
