@@ -3,9 +3,10 @@
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Kind, Mode, Name, RealmId};
 
+use crate::change::Body;
 use crate::decoupling::DECOUPLING_TEXT_BYTES_MAX;
 use crate::extent::{EXTENT_BYTES_MIN, Extent};
-use crate::op::{Body, FILE_BYTES_MAX};
+use crate::op::FILE_BYTES_MAX;
 
 /// Appends a [`Body`]: 0 and the bytes, or 1 and the extents.
 pub fn put_body(out: &mut Vec<u8>, body: &Body) {

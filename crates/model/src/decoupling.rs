@@ -60,7 +60,6 @@ pub struct Decoupling {
     pub interference: Interference,
     /// It ends with its owner's session: nothing of it survives the client.
     pub is_fleeting: bool,
-    /// Since when.
     pub since: Time,
     /// How far merging is.
     pub state: MergeState,
@@ -143,7 +142,6 @@ impl Decoupling {
 /// Another client resumes a decoupling, or none does yet: it is a branch that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Which.
     pub id: RealmId,
     /// Drawn by the client.
     pub nonce: u64,
@@ -186,9 +184,7 @@ impl Attached {
 /// How far a merge is, and what it remembers: the last event of each of its frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergedUpTo {
-    /// Which decoupling.
     pub id: RealmId,
-    /// How far.
     pub state: MergeState,
     /// What it remembers.
     pub map: MergeMap,

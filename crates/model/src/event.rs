@@ -19,12 +19,13 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, BlockId, Ino, Kind, Mode, Name, Position, RealmId, SessionId, ShardId, Time};
 use serde_json::{Value, json};
 
+use crate::change::{AttrChange, Body, Hold, SetTime, XattrHow};
 use crate::codec::file_bytes;
 use crate::decoupling::{Attached, Decoupling, MergedUpTo};
 use crate::extent::Extent;
 use crate::field::{Code, FileBytes, Hidden, Range, Shown, Text, add_json, listed};
 use crate::footprint::{Footprint, NameChange, Role, Rows};
-use crate::op::{AttrChange, Body, Hold, Op, SetTime, XattrHow};
+use crate::op::Op;
 use crate::policy::PolicyChange;
 use crate::reverted::Reverted;
 use crate::table::or_name;
@@ -153,7 +154,6 @@ events! {
     1 "make" Make {
         kind: Kind,
         mode: Mode,
-        /// Directory.
         parent: Ino,
         ino: Ino => "inode",
         /// All times of the inode, mtime and ctime of the parent.
@@ -284,7 +284,6 @@ events! {
         }
     }
 
-    /// New content.
     6 "write" Write {
         ino: Ino => "inode",
         /// Size afterwards.
@@ -319,9 +318,7 @@ events! {
 
     /// A range shared from another file, already resolved: see [`crate::Op::Clone`].
     7 "clone" Clone {
-        /// Source.
         from: Ino,
-        /// Destination.
         to: Ino => "inode",
         /// First byte in the source.
         from_offset: u64,
@@ -443,7 +440,6 @@ events! {
 
     /// Names in a directory changed and changed back: all that is left of redundant events.
     17 "touch" Touch {
-        /// The directory.
         ino: Ino => "inode",
         time: Time => "time_ns",
     }
@@ -538,18 +534,15 @@ events! {
 /// What bore the new name of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Nothing.
     Nothing,
     /// This inode lost that name.
     Replaced {
-        /// Which.
         ino: Ino,
         /// If that was its last: keep it as an orphan.
         orphan: bool,
     },
     /// This inode got the old name.
     Exchanged {
-        /// Which.
         ino: Ino,
     },
 }

@@ -15,6 +15,7 @@
 //! - `take` never panics, and allocates at most a small multiple of the bytes that are there: every count is checked against
 //!   what is left.
 
+mod change;
 mod cred;
 mod merge;
 mod outcome;

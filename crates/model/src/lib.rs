@@ -17,26 +17,30 @@ pub mod merge;
 pub mod text;
 
 mod attrs;
+mod change;
 mod decoupling;
 mod event;
 mod extent;
 mod footprint;
 mod frame_events;
 mod op;
+mod outcome;
 mod policy;
 mod reverted;
 mod table;
 
 pub use attrs::AttrFields;
+pub use change::{AttrChange, Body, Hold, Make, RenameHow, SetTime, XattrHow};
 pub use decoupling::{Attached, DECOUPLING_TEXT_BYTES_MAX, Decoupling, Interference, MergedUpTo};
 pub use event::{Event, Over};
 pub use extent::{CHUNK_BYTES, EXTENT_BYTES_MIN, Extent};
 pub use footprint::{Footprint, InodeTouch, NameChange, NameTouch, NameUse, Role, Rows};
 pub use frame_events::FrameEvents;
 pub use op::{
-    AttrChange, Body, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX, LINKS_MAX, Make, Op, Outcome, RenameHow,
-    SYMLINK_BYTES_MAX, SetTime, XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XattrHow,
+    FILE_BYTES_MAX, INLINE_BYTES_MAX, LINKS_MAX, Op, SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX,
+    XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
+pub use outcome::{Gone, Outcome};
 pub use policy::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
 pub use reverted::{OldContent, Reverted};
 pub use table::Layout;

@@ -12,9 +12,10 @@
 //! ```
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Attr, Ino, Kind, Mode, Name, Position, Time};
+use chiton_types::{Ino, Kind, Mode, Name, Position, Time};
 use serde_json::{Value, json};
 
+use crate::change::{AttrChange, Body, Hold, Make, RenameHow, XattrHow};
 use crate::extent::Extent;
 use crate::field::{Code, Sample, Samples, Shown, Text, Variants, add_json, listed};
 use crate::footprint::{Footprint, NameTouch, NameUse, Role, Rows};
@@ -35,22 +36,6 @@ pub const XATTR_TOTAL_BYTES_MAX: usize = 128 << 10;
 pub const FILE_BYTES_MAX: u64 = (1 << 56) - 1;
 /// Most names of one file.
 pub const LINKS_MAX: u32 = 65_000;
-
-/// What the writer of new content knows of the file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hold {
-    /// Nothing: others may have changed it meanwhile.
-    #[default]
-    None,
-    /// All: it has held the file exclusively since it looked at it. If others hold it by now, the write is refused.
-    Exclusive,
-    /// It holds the file shared, and has these bytes from a mapping. Others that hold it shared give it up first, but are not
-    /// waited for while the writer itself is asked to: each may wait for the other's write.
-    Shared,
-    /// As `Exclusive`, and the bytes from this offset on were appended there, at the end of the file: they go to where its end
-    /// is when the operation is carried out. (Another client's append before them may have been lost in a crash.)
-    Appended(u64),
-}
 
 macro_rules! operations {
     ($(
@@ -216,7 +201,6 @@ const fn before<const N: usize>(numbers: &[usize; N]) -> [usize; N] {
 operations! {
     /// A new inode under a new name (open O_CREAT|O_EXCL, mkdir, symlink, mknod).
     1 ["make_file", "make_dir", "make_symlink", "make_node"] Make {
-        /// Directory.
         parent: Ino,
         /// Permissions that the caller asks for, to which the umask of the credentials is applied where the directory has
         /// no default list.
@@ -343,7 +327,6 @@ operations! {
         kill_setid: bool,
         /// What the writer knows of the file.
         hold: Hold,
-        /// The content.
         body: Body,
     }
     text { match body {
@@ -356,15 +339,15 @@ operations! {
     /// Shares a range of one file's content with another file (copy_file_range, reflink): no byte is copied.
     /// Both files are in blocks, ranges within the source's size; the same file only without overlap.
     8 ["clone"] Clone {
-        /// Source.
+        /// The file whose content is shared.
         from: Ino,
         /// First byte in the source.
         from_offset: u64,
-        /// Destination.
+        /// The file that gets it.
         to: Ino,
         /// First byte in the destination.
         to_offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         len: u64,
     }
     text { format!("clone {len} bytes of {from} at {from_offset} to {to} at {to_offset}") }
@@ -405,7 +388,7 @@ operations! {
     /// Removes an extended attribute.
     11 ["remove_xattr"] RemoveXattr {
         ino: Ino => "inode",
-        /// Full name.
+        /// Full name (`user.x`).
         name: Vec<u8> as Text,
     }
     text { format!("remove attribute {:?} of {ino}", String::from_utf8_lossy(name)) }
@@ -437,7 +420,6 @@ operations! {
     14 ["link_unnamed"] LinkUnnamed {
         /// Directory of the name.
         parent: Ino,
-        /// The file.
         ino: Ino => "inode",
         name: Name,
     }
@@ -450,7 +432,7 @@ operations! {
     /// Makes a file or directory immutable or append-only, or no longer (chattr).
     15 ["set_flags"] SetFlags {
         ino: Ino => "inode",
-        /// Bits of [`Attr::SETTABLE`]: those that are not in it are cleared.
+        /// Bits of [`chiton_types::Attr::SETTABLE`]: those that are not in it are cleared.
         flags: u8,
     }
     text { format!("set flags of {ino} to {}", flag_letters(*flags)) }
@@ -471,148 +453,4 @@ impl Op {
         }
         if let Op::SetXattr { name, value, .. } = self { name.len() + value.len() } else { 0 }
     }
-}
-
-/// What [`Op::Make`] makes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Make {
-    /// A regular file with its content, at most [`INLINE_BYTES_MAX`].
-    File {
-        /// The content.
-        content: Vec<u8>,
-    },
-    /// A directory.
-    Dir,
-    /// A symbolic link.
-    Symlink {
-        /// 1 to [`SYMLINK_BYTES_MAX`] bytes, no NUL.
-        target: Vec<u8>,
-    },
-    /// A fifo, socket or device.
-    Node {
-        /// Its type: not a file, directory or symbolic link.
-        kind: Kind,
-        /// Device number, 0 unless a device.
-        rdev: u32,
-    },
-}
-
-/// What a rename does with what bears the new name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum RenameHow {
-    /// Replaces it (POSIX).
-    Replace = 0,
-    /// Refuses (RENAME_NOREPLACE).
-    NoReplace = 1,
-    /// Gives it the old name (RENAME_EXCHANGE).
-    Exchange = 2,
-    /// Replaces it, and leaves a whiteout under the old name (RENAME_WHITEOUT): the character device 0/0, by which overlayfs
-    /// hides a name of the layer below.
-    Whiteout = 3,
-    /// Refuses, or moves and leaves a whiteout.
-    NoReplaceWhiteout = 4,
-}
-
-impl RenameHow {
-    /// From its number.
-    pub fn from_u8(number: u8) -> Option<RenameHow> {
-        Some(match number {
-            0 => RenameHow::Replace,
-            1 => RenameHow::NoReplace,
-            2 => RenameHow::Exchange,
-            3 => RenameHow::Whiteout,
-            4 => RenameHow::NoReplaceWhiteout,
-            _ => return None,
-        })
-    }
-
-    /// Nothing that bears the new name is replaced.
-    pub fn refuses(self) -> bool {
-        matches!(self, RenameHow::NoReplace | RenameHow::NoReplaceWhiteout)
-    }
-
-    /// A whiteout gets the old name.
-    pub fn leaves_whiteout(self) -> bool {
-        matches!(self, RenameHow::Whiteout | RenameHow::NoReplaceWhiteout)
-    }
-}
-
-/// What a setxattr expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum XattrHow {
-    /// Create or replace.
-    Set = 0,
-    /// XATTR_CREATE: refuse if it exists.
-    Create = 1,
-    /// XATTR_REPLACE: refuse if it does not.
-    Replace = 2,
-}
-
-/// New content of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
-    /// The whole content (at most [`INLINE_BYTES_MAX`]), for a file that has no blocks. It may be shorter than the
-    /// file's size: what is missing reads as zeros.
-    Inline(Vec<u8>),
-    /// Ranges that change, in ascending order, without overlap; holes punch. A file that was inline so far
-    /// loses that content: the extents must cover what is to stay. A block may be named by several extents of
-    /// one operation, but by no other operation. The size never shrinks (truncate first).
-    Extents(Vec<Extent>),
-}
-
-/// A time to set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The server's clock (UTIME_NOW): needs the right to write only.
-    Now,
-    /// A given time: needs ownership.
-    At(Time),
-}
-
-/// What [`Op::SetAttr`] changes; `None` leaves it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct AttrChange {
-    /// chmod.
-    pub mode: Option<Mode>,
-    /// chown.
-    pub uid: Option<u32>,
-    /// chgrp.
-    pub gid: Option<u32>,
-    /// truncate.
-    pub size: Option<u64>,
-    /// Truncation through a descriptor: the right to write was checked at open.
-    pub size_by_handle: bool,
-    /// utimens.
-    pub atime: Option<SetTime>,
-    /// utimens.
-    pub mtime: Option<SetTime>,
-    /// Clear set-id bits (a truncate by one who is not root).
-    pub kill_setid: bool,
-}
-
-/// What became of an operation that was carried out.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Outcome {
-    /// The inode that the operation was about (made, linked, renamed, changed, unlinked): its attributes
-    /// afterwards; `None` if it is gone.
-    pub attr: Option<Attr>,
-    /// Inode that lost its last name or place by this operation (unlink, rmdir, rename over), and whether it
-    /// lives on as an orphan until it is closed.
-    pub gone: Option<Gone>,
-    /// Another inode whose attributes the operation changed: a rename replaced one of its names, or exchanged it.
-    pub other: Option<Ino>,
-    /// When it was carried out, as far as is known, else 0. Not always `attr.ctime`: a file's writer says when it wrote, and
-    /// that may be later than what follows by the server's clock.
-    pub time: Time,
-}
-
-/// An inode that lost its last name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone {
-    /// Which.
-    pub ino: Ino,
-    /// Still there, because open or because its content must be freed in steps.
-    pub orphan: bool,
 }

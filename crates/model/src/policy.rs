@@ -11,7 +11,6 @@ pub const POLICY_HISTORY_MAX: u64 = 4096;
 /// A policy, or that there is none any more: the state of a directory, and a line of the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyChange {
-    /// The directory.
     pub ino: Ino,
     /// Number of the change: 1, 2, 3 …
     pub version: u64,
@@ -19,9 +18,7 @@ pub struct PolicyChange {
     pub path: Vec<u8>,
     /// The text; `None`: removed.
     pub text: Option<Vec<u8>>,
-    /// Who.
     pub uid: u32,
-    /// When.
     pub time: Time,
 }
 

@@ -20,25 +20,17 @@ use crate::op::FILE_BYTES_MAX;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reverted {
-    /// Permissions.
     pub mode: Mode,
     /// Immutable and append-only, as in [`chiton_types::Attr::flags`].
     pub flags: u8,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Size.
     pub size: u64,
-    /// Access time.
     pub atime: Time,
-    /// Modification time.
     pub mtime: Time,
-    /// Change time.
     pub ctime: Time,
     /// All extended attributes; none: they are as they were.
     pub xattrs: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// Content.
     pub content: OldContent,
     /// It is so for a moment only, and then again as it is now (while something is copied from it).
     pub temporary: bool,

@@ -42,7 +42,6 @@ pub(crate) use or_name;
 pub struct Layout {
     /// The tag, of a variant.
     pub tag: Option<u8>,
-    /// Its name.
     pub name: &'static str,
     /// Its fields, in the order of their bytes.
     pub fields: String,

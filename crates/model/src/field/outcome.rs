@@ -7,7 +7,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, Ino, Time};
 
 use super::{Code, Sample, Samples, Tagged};
-use crate::op::{Gone, Outcome};
+use crate::outcome::{Gone, Outcome};
 
 const HAS_ATTR: u8 = 1;
 const HAS_GONE: u8 = 2;

@@ -23,7 +23,6 @@ pub enum OnConflict {
 }
 
 impl OnConflict {
-    /// Every value.
     pub const ALL: [OnConflict; 4] =
         [OnConflict::Overwrite, OnConflict::Abort, OnConflict::KeepBoth, OnConflict::Merge];
 
@@ -128,7 +127,6 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    /// Every resolution.
     pub const ALL: [Resolution; 9] = [
         Resolution::Ours,
         Resolution::TheirsAside,
@@ -143,7 +141,6 @@ impl Resolution {
 }
 
 impl ConflictKind {
-    /// Every kind.
     pub const ALL: [ConflictKind; 20] = [
         ConflictKind::FileFile,
         ConflictKind::DirFile,
