@@ -31,17 +31,11 @@ pub const GREETING_BYTES_MAX: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// [`chiton_wire::Hello`].
     Hello = 1,
-    /// [`chiton_wire::Welcome`].
     Welcome = 2,
-    /// [`chiton_wire::Request`].
     Request = 3,
-    /// [`chiton_wire::Reply`].
     Reply = 4,
-    /// [`chiton_wire::Recall`].
     Recall = 5,
-    /// [`chiton_wire::RecallDone`].
     RecallDone = 6,
 }
 

@@ -18,7 +18,6 @@ pub enum OpenError {
     Io(io::Error),
     /// The server said no.
     Refused {
-        /// Why.
         reason: RefuseReason,
         /// In words, with what to do next.
         message: String,

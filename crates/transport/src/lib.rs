@@ -15,9 +15,9 @@
 //!
 //! # Layout
 //! - [`FrameReader`] and [`put_frame`] cut the stream into messages; [`Address`] and [`Stream`] are its sockets.
-//! - The client opens a [`Connection`] (`mux.rs` shares its socket among callers) and a [`RecallChannel`]; [`probe`] asks
+//! - The client opens a [`Connection`] (`mux.rs` shares its socket among callers) and a [`RecallChannel`]; [`probe()`] asks
 //!   whether a server answers.
-//! - The server binds a [`Listener`] and calls [`serve`] with a [`Service`]; `step.rs` is one step of its event loop with one
+//! - The server binds a [`Listener`] and calls [`serve()`] with a [`Service`]; `step.rs` is one step of its event loop with one
 //!   connection, and a [`Sender`] sends to one client.
 
 mod frame;

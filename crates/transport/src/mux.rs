@@ -13,7 +13,7 @@
 //!
 //! Invariants:
 //! - Whenever someone waits there is a leader, or one that was woken to become it.
-//! - Who writes never stops others from reading: a flusher that finds the socket full reads replies meanwhile
+//! - A thread that writes never stops others from reading: a flusher that finds the socket full reads replies meanwhile
 //!   (else both ends could wait for each other to read).
 //! - A reply that nobody asked for is dropped.
 
@@ -262,7 +262,7 @@ impl Mux {
 
     pub(crate) fn wait(&self, id: u64) -> Result<Reply, ConnectionLost> {
         // A caller that keeps a window of requests in flight waits for the oldest, which is mostly there: what it
-        // has sent since goes on gathering until it really has to wait.
+        // has sent since continues to gather until it really has to wait.
         let mut slots = self.slots.lock();
         if slots.in_flight.get(&id).is_some_and(|slot| slot.reply.is_some()) {
             return Ok(slots.remove(id).expect("the reply is there"));
@@ -419,7 +419,7 @@ impl Mux {
                 }
                 slots.led = true;
                 drop(slots);
-                // A loss has been told to everyone; the next turn of the loop ends the thread.
+                // Every waiter has been notified of the loss; the next pass of the loop ends the thread.
                 let _ = mux.lead(For::Futures);
             }
         };

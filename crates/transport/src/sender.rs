@@ -158,7 +158,7 @@ struct Output {
     armed: EventFlags,
     /// Requests handed over and not answered.
     in_flight: usize,
-    /// Sending failed.
+    /// Why sending failed, once it has.
     broken: Option<io::ErrorKind>,
     /// Unsent bytes as they are counted in the burden.
     weight: usize,
@@ -277,7 +277,6 @@ impl Sender {
         output.settled = Some(self.peer().homes.settle());
     }
 
-    /// Which connection.
     pub fn id(&self) -> ConnId {
         match &self.0 {
             Way::Socket(peer) => peer.id,
@@ -288,7 +287,7 @@ impl Sender {
     /// Answers a request; once for each. A reply too long for a frame becomes [`Failure::Malformed`].
     ///
     /// # Errors
-    /// If the client is gone; nobody need be told, [`crate::Service::closed`] is or was called.
+    /// If the client is gone. The caller need not report it: [`crate::Service::closed`] is or was called.
     pub fn send(&self, reply: &Reply) -> Result<(), ConnectionLost> {
         if let Way::Outlet(_, outlet) = &self.0 {
             return outlet.reply(reply);
@@ -361,7 +360,7 @@ impl Sender {
         !self.congested(&output)
     }
 
-    /// Begins a step of the home thread. The flag tells whether requests may be handed over.
+    /// Begins a step of the home thread. The flag says whether requests may be handed over.
     pub(crate) fn begin(&self) -> (MutexGuard<'_, Input>, bool) {
         let input = self.peer().input.lock();
         let mut output = self.peer().output.lock();
@@ -377,7 +376,7 @@ impl Sender {
     /// Ends a step. `backlog`: requests were left in the buffer because too much was unanswered.
     ///
     /// # Errors
-    /// If the connection broke: no event may tell of it.
+    /// If the connection broke: no event may report it.
     pub(crate) fn end(&self, backlog: bool) -> Result<(), io::ErrorKind> {
         let mut output = self.peer().output.lock();
         match output.settled {

@@ -13,8 +13,8 @@
 //! - A connection with too much unsent or unanswered is not read until that drains.
 //! - What is malformed ends that connection, nothing else. A panic of the service ends the process: its state
 //!   cannot be trusted any more.
-//! - Who has not greeted costs a few hundred bytes, and for a limited time; of those that have, what they do not read
-//!   and the messages that they do not finish are limited, for each and for all together (`sender/burden.rs`).
+//! - A client that has not greeted costs a few hundred bytes, and for a limited time. Of clients that have, the answers that
+//!   they do not read and the messages that they do not finish are limited, for each and for all together (`sender/burden.rs`).
 //! - Idle connections cost a descriptor and a few hundred bytes: read buffers belong to threads.
 
 #![expect(clippy::disallowed_methods, reason = "sockets are real: a simulation has a network of its own")]

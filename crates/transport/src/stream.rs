@@ -61,7 +61,7 @@ impl Stream {
         self.wait_for(PollFlags::OUT, Some(Timespec { tv_sec: 0, tv_nsec: 10_000_000 }))
     }
 
-    /// Waits until one of `flags` holds, or the connection broke, which the next call tells.
+    /// Waits until one of `flags` holds, or the connection broke, which the next call reports.
     fn wait_for(&self, flags: PollFlags, limit: Option<Timespec>) -> io::Result<()> {
         match poll(&mut [PollFd::new(&self.0, flags)], limit.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

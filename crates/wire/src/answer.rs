@@ -25,10 +25,10 @@ choice! {
 }
 
 choice! {
-    /// An answer.
+    /// What a request is answered with, if it does not fail.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Answer "answer" {
-        /// Done.
+        /// It is done, and there is nothing to report.
         0 Done
         /// An operation was carried out at this position.
         1 Op {
@@ -44,13 +44,13 @@ choice! {
         }
         /// A result for each operation of a batch that was performed, in order.
         2 Batch(results: Vec<Result<(Position, Outcome), Failure>> as Max<Result<(Position, Outcome), Failure>, BATCH_OPS_MAX>)
-        /// Of each operation of [`Call::WriteBehind`], in order: its position (as in `Op`), and the lease that the session now has on
+        /// Of each operation of [`crate::Call::WriteBehind`], in order: its position (as in `Op`), and the lease that the session now has on
         /// what it is about (exclusive of a new directory: on its names).
         12 WriteBehind(results: Vec<Result<(Position, LeaseMode), Failure>> as Max<Result<(Position, LeaseMode), Failure>, BATCH_OPS_MAX>)
-        /// To [`Call::Ended`]: runs of numbers of operations that were carried out, each with its first number and the first past
+        /// To [`crate::Call::Ended`]: runs of numbers of operations that were carried out, each with its first number and the first past
         /// it, rising. They are durable. Operations below the last number that the client settled are not listed.
         14 CarriedOut(runs: Vec<(Seq, Seq)>)
-        /// To [`Call::LeaseNames`].
+        /// To [`crate::Call::LeaseNames`].
         13 Names {
             /// The session has the lease. Not so where others have leases on the directory or want one, or where its policy
             /// has the server answer each operation.
@@ -62,7 +62,7 @@ choice! {
             /// The server's clock.
             now: Time,
         }
-        /// An inode.
+        /// Attributes: to [`crate::Query::Lookup`], [`crate::Query::GetAttr`] and others that end at an inode.
         3 Attr {
             [
                 /// For lookups: the session has a lease on the directory, so the name may be cached.
@@ -70,7 +70,6 @@ choice! {
                 /// For lookups: everybody may search the directory, so cached names need no check.
                 parent_open,
             ]
-            /// Its attributes.
             attr: Attr,
             /// The lease that the session now has on it (None: do not cache).
             lease: LeaseMode,
@@ -105,10 +104,9 @@ choice! {
             attr: Attr,
             /// The lease on it.
             lease: LeaseMode,
-            /// The content.
             content: Content,
         }
-        /// Totals.
+        /// To [`crate::Query::StatFs`].
         8 StatFs(totals: StatFs)
         /// The lease that the session has now.
         9 Lease {
@@ -116,7 +114,7 @@ choice! {
             mode: LeaseMode,
             /// Attributes at that moment.
             attr: Attr,
-            /// Others have the file open, and are to hear of each growth before it is answered ([`Call::Grown`]).
+            /// Others have the file open, and are to hear of each growth before it is answered ([`crate::Call::Grown`]).
             is_watched: bool,
         }
         /// The lock that conflicts, if any.
@@ -148,11 +146,8 @@ record! {
     /// One entry of a directory.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct DirEntry "entry" {
-        /// Name.
         pub name: Name,
-        /// Inode.
         pub ino: Ino,
-        /// Type.
         pub kind: Kind,
         /// Place in the order of the directory ([`chiton_types::name_hash`] of the name).
         pub cookie: u64 as Fixed,

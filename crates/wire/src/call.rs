@@ -25,7 +25,6 @@ choice! {
             (1)
             /// Count the made file as open.
             open,
-            /// The operation.
             op: Op,
         }
         /// Carry out several, in order; each gets a result of its own.
@@ -33,14 +32,12 @@ choice! {
             (3)
             /// Stop at the first that is refused.
             stop_on_failure,
-            /// The operations.
             ops: Vec<Op> as Ops,
         }
         /// Carry out pending operations, in order: the client has acknowledged them under exclusive leases on the names of their
         /// directories. They make inodes (no nodes), remove names, write inline content or set attributes (no size). Each gets a result
         /// of its own. A client that makes a directory so gets such a lease on it.
         18 WriteBehind {
-            /// The operations.
             ops: Vec<Op> as Ops,
             /// Of each operation, the answer that its caller got.
             acknowledged: Vec<Acknowledged> as Max<Acknowledged, BATCH_OPS_MAX>,
@@ -50,28 +47,23 @@ choice! {
         31 Query(query: Query)
         /// Wait until this position (0: everything answered so far) is durable.
         4 Commit {
-            /// The position.
             upto: Position,
         }
-        /// A lease on an inode, waiting until others have given up theirs.
+        /// A lease on an inode. The answer waits until other sessions have returned theirs.
         5 Lease {
-            /// Inode.
             ino: Ino,
-            /// What for.
             mode: LeaseMode,
         }
         /// An exclusive lease on the names of a directory, and inode numbers for new files there. The client may then acknowledge
-        /// changes of these names, and send them afterwards ([`Call::WriteBehind`]). Not waited for: see [`Answer::Names`].
+        /// changes of these names, and send them afterwards ([`Call::WriteBehind`]). Not waited for: see [`crate::Answer::Names`].
         17 LeaseNames {
-            /// Directory.
             dir: Ino,
             /// About so many numbers, of the directory's shard; none if the client has enough.
             numbers: u32 as Fixed,
         }
         /// A file that others have open is longer now, by what this client has answered and may not have pushed: answered when all of
-        /// them know ([`Recall::grown`]).
+        /// them know ([`crate::Recall::grown`]).
         19 Grown {
-            /// Inode.
             ino: Ino,
             /// Its size in bytes, at least 1.
             size: u64 as Fixed,
@@ -80,7 +72,6 @@ choice! {
         }
         /// These opens ended (each occurrence one open less).
         6 Closed {
-            /// Inodes.
             inos: Vec<Ino>,
         }
         /// The first request on each connection that resumes a session: what the session has open, and what it has that the
@@ -89,19 +80,17 @@ choice! {
         7 Reopen {
             /// Inode and number of opens.
             opens: Vec<(Ino, u32)> as Vec<(Ino, Fixed)>,
-            /// Locks held.
+            /// Locks that it holds.
             locks: Vec<Lock>,
             /// Files with content that is not pushed, or of which a push is not answered.
             dirty: Vec<Ino>,
             /// Directories with pending operations ([`Call::WriteBehind`]).
             names: Vec<Ino>,
         }
-        /// Which operations of a session that is over were carried out: [`Answer::CarriedOut`], or
+        /// Which operations of a session that is over were carried out: [`crate::Answer::CarriedOut`], or
         /// [`chiton_types::Refusal::NotFound`] if the server does not remember that session.
         20 Ended {
-            /// The session.
             session: SessionId,
-            /// Its secret.
             secret: u64 as Fixed,
         }
         /// Set, change or drop a lock.
@@ -131,16 +120,14 @@ choice! {
         }
         /// Read part of a block.
         12 GetBlock {
-            /// Its name.
             block: BlockId,
             /// First byte of the payload.
             offset: u32 as Fixed,
-            /// Bytes.
+            /// Number of bytes.
             len: u32 as Fixed,
         }
         /// Administrators' questions, answered with JSON: `status`, `df`, `top`, `metrics`.
         13 Admin {
-            /// Which.
             what: String,
         }
         /// What concerns decoupled realms.

@@ -8,7 +8,8 @@ use chiton_types::{Ino, access};
 
 use crate::{Call, LeaseMode, LockKind, Query};
 
-/// True for attributes that tell of policies, which can be asked for everywhere: a client must find out where it is.
+/// True for attributes that name policies. Any client may ask for them anywhere, also in a foreign decoupled subtree: it must find out
+/// where it is.
 pub fn is_policy_attribute(name: &[u8]) -> bool {
     name.starts_with(b"chiton.")
 }

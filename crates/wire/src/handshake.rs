@@ -25,13 +25,12 @@ record! {
     /// First message of a connection.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Hello "hello" {
-        /// [`PROTOCOL_VERSION`].
         pub version: u32 as Fixed,
         /// Which connection this is.
         pub channel: Channel,
         /// The session to go on with, and its secret; `None` begins one (main channel only).
         pub resume: Option<(SessionId, u64)> as Option<(SessionId, Fixed)>,
-        /// Who: host, process, mount point; for `status` and logs. At most 256 bytes.
+        /// Host, process and mount point of the client, for `status` and logs. At most 256 bytes.
         pub identity: String as Identity,
         /// On resume: operations that the client will send again before anything new.
         pub resend_count: u32 as Fixed,
@@ -77,9 +76,8 @@ choice! {
     /// Answer to [`Hello`].
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Welcome "a welcome" {
-        /// Go on.
+        /// The session begins, or is resumed.
         0 Accepted {
-            /// The session.
             session: SessionId,
             /// Shows that a later connection belongs to it.
             secret: u64 as Fixed,
@@ -92,7 +90,7 @@ choice! {
             /// What a client caches is valid for no longer than this after the last word from the server, in milliseconds.
             /// Neither this server nor the next, after a restart, lets others have what the session holds any sooner.
             session_ms: u32 as Fixed,
-            /// Durable position.
+            /// Everything up to here is durable.
             durable: Position,
             /// Where a client on the same machine finds the object store (`local:/path`), else empty: blocks then
             /// go through the server.
@@ -100,7 +98,6 @@ choice! {
         }
         /// Not possible; the connection is closed.
         1 Refused {
-            /// Why.
             reason: RefuseReason,
             /// In words, with what to do next.
             message: String,

@@ -5,10 +5,9 @@ use chiton_model::{number, record};
 use chiton_types::Ino;
 
 number! {
-    /// What a client may do by itself with an inode.
+    /// What a client may do with an inode without asking the server.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum LeaseMode "lease" {
-        /// Nothing.
         None = 0,
         /// Cache names (present and absent), attributes and content.
         Shared = 1,
@@ -21,17 +20,15 @@ record! {
     /// A lock, POSIX (by range) or BSD (whole file).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Lock "lock" {
-        /// Inode.
         pub ino: Ino,
         /// flock(2) instead of fcntl(2).
         pub flock: bool,
         /// Owner as the kernel of that mount names it.
         pub owner: u64 as Fixed,
-        /// First byte.
+        /// First byte of the range.
         pub start: u64 as Fixed,
         /// Last byte, inclusive; `u64::MAX` for "to the end".
         pub end: u64 as Fixed,
-        /// What kind.
         pub kind: LockKind,
         /// Process, for `F_GETLK`.
         pub pid: u32 as Fixed,
@@ -42,11 +39,11 @@ number! {
     /// Kind of a lock.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum LockKind "kind of lock" {
-        /// Drop.
+        /// F_UNLCK, LOCK_UN.
         Unlock = 0,
-        /// Shared.
+        /// F_RDLCK, LOCK_SH.
         Read = 1,
-        /// Exclusive.
+        /// F_WRLCK, LOCK_EX.
         Write = 2,
     }
 }

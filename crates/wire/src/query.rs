@@ -8,39 +8,32 @@ use chiton_types::{Ino, Name};
 type Access = Bits<7>;
 
 choice! {
-    /// A question.
+    /// A question: a call that changes nothing, but may count an open and grant leases.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Query "question" {
         /// A name in a directory (`.` and `..` are the client's matter). Asks search permission.
         32 Lookup {
-            /// Directory.
             parent: Ino,
-            /// Name.
             name: Name,
         }
-        /// Attributes.
         33 GetAttr {
-            /// Inode.
             ino: Ino,
         }
         /// Open: attributes, with a check of `want` (bits of [`chiton_types::access`]); counts as opened once.
         /// Writers elsewhere are asked to write back first.
         34 Open {
-            /// Inode.
             ino: Ino,
             /// Bits; 0 for O_PATH-like opens without a check.
             want: u8 as Access,
         }
         /// Permission check alone (access(2)).
         35 Access {
-            /// Inode.
             ino: Ino,
-            /// Bits.
+            /// Bits of [`chiton_types::access`].
             want: u8 as Access,
         }
         /// Entries of a directory in the order of [`chiton_types::name_hash`], after `cookie` (0: from the start).
         36 ReadDir {
-            /// Directory.
             dir: Ino,
             /// Hash of the last entry seen.
             cookie: u64 as Fixed,
@@ -51,24 +44,19 @@ choice! {
         }
         /// Target of a symbolic link.
         37 ReadLink {
-            /// Inode.
             ino: Ino,
         }
         /// Value of an extended attribute. Asks for read permission (`user.`), or root (`trusted.`).
         38 GetXattr {
-            /// Inode.
             ino: Ino,
-            /// Name.
             name: Vec<u8>,
         }
         /// Names of the extended attributes.
         39 ListXattr {
-            /// Inode.
             ino: Ino,
         }
-        /// Where a file's bytes are: see [`Answer::Map`].
+        /// Where a file's bytes are: see [`crate::Answer::Map`].
         40 Map {
-            /// Inode.
             ino: Ino,
             /// First byte asked for.
             offset: u64 as Fixed,
@@ -79,7 +67,6 @@ choice! {
         41 Resolve {
             /// Where relative paths begin (and absolute ones too: the root of this file system is [`Ino::ROOT`]).
             from: Ino,
-            /// The path.
             path: Vec<u8>,
             /// Also follow a symbolic link at the end.
             follow: bool,

@@ -21,7 +21,7 @@ pub struct Reply {
     pub epoch: Epoch,
     /// Everything up to here is durable.
     pub durable: Position,
-    /// The result.
+    /// The answer, or why there is none.
     pub result: Result<Answer, Failure>,
 }
 

@@ -31,7 +31,7 @@ impl Sender {
         }
         assert!(std::mem::take(&mut output.greeting), "a hello is answered once");
         output.late = Some(welcome);
-        // The home thread says it: what the client is from then on is told by what it reads.
+        // The home thread sends it, since it also reads what the client sends after its greeting.
         self.arm(&mut output, false);
         Ok(())
     }

@@ -21,9 +21,7 @@ choice! {
         2 Rows(found: Vec<FoundRows>)
         /// For each inode and each name in the order asked.
         3 Foreign {
-            /// Inodes.
             inodes: Vec<Foreign>,
-            /// Names.
             names: Vec<Foreign>,
         }
         /// The events were dealt with.
@@ -39,7 +37,7 @@ choice! {
         }
         /// What is in the way, if anything is.
         9 BlockedBy(blocked: Option<Blocked>)
-        /// All.
+        /// All decouplings: to [`super::RealmCall::List`].
         7 Realms(realms: Vec<RealmInfo>)
         /// An object of the client's.
         8 Object(answer: ObjectAnswer)
@@ -78,7 +76,7 @@ record! {
 }
 
 record! {
-    /// What a client needs to act in a realm by itself.
+    /// What a client needs to work in a realm without the server.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Granted "grant" {
         /// To be shown with every call.
@@ -119,7 +117,6 @@ number! {
     /// What others did to an inode or a name since the base.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Foreign "a change of others" {
-        /// Nothing.
         Same = 0,
         /// It is there, and changed or new.
         Changed = 1,
@@ -132,7 +129,7 @@ record! {
     /// What became of events.
     #[derive(Clone, Debug, PartialEq, Eq, Default)]
     pub struct Merged "merged" {
-        /// How far merging is now: where the next call goes on.
+        /// How far merging is now: where the next call begins.
         pub state: MergeState,
         /// The server's position of the last event that they became: they are durable when it is.
         pub position: Position,
@@ -159,7 +156,7 @@ record! {
         pub path: Vec<u8>,
         /// The name, if it is a branch.
         pub branch: Option<Name>,
-        /// Who has it: the identity of the session.
+        /// The identity of the session that has it.
         pub owner: String,
         /// That session is there now.
         pub is_attached: bool,
@@ -169,7 +166,6 @@ record! {
         pub journal_at: String as ShortText,
         /// The policy, as YAML.
         pub policy: Vec<u8> as PolicyText,
-        /// Since when.
         pub since: Time,
         /// The server's state that it started from.
         pub base: Position,

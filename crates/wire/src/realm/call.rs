@@ -27,10 +27,9 @@ pub(super) type PolicyText = Max<u8, TEXT_BYTES_MAX>;
 type EventCount = Upto<MERGE_EVENTS_MAX>;
 
 record! {
-    /// Who speaks for a decoupling.
+    /// Shows that a client acts for a decoupling.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Claim "claim" {
-        /// The decoupling.
         pub realm: RealmId as Fixed,
         /// Which of its clients, from 1: only the latest is heard.
         pub generation: u32 as Fixed,
@@ -41,10 +40,9 @@ choice! {
     /// A call about decoupled realms.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum RealmCall "call about realms" {
-        /// The client takes a subtree for itself. Answered [`RealmAnswer::Granted`] when others have given up their leases
+        /// The client takes a subtree for itself. Answered [`super::RealmAnswer::Granted`] when other sessions have returned their leases
         /// there and the grant is durable.
         0 Decouple {
-            /// The directory.
             root: Ino,
             /// A branch of this name, of which a directory may have several; else the directory's only decoupling.
             branch: Option<Name>,
@@ -55,49 +53,40 @@ choice! {
             /// The policy as YAML; empty: the one that holds for the directory.
             policy: Vec<u8> as PolicyText,
         }
-        /// Another client goes on with a decoupling: answered [`RealmAnswer::Granted`] with a new generation.
+        /// Another client resumes a decoupling: answered [`super::RealmAnswer::Granted`] with a new generation.
         1 Attach {
-            /// The decoupling.
             realm: RealmId as Fixed,
             /// As in `Decouple`.
             nonce: u64 as Fixed,
             /// Where the journal is from now on.
             journal_at: String as ShortText,
         }
-        /// More inode numbers: [`RealmAnswer::Ranges`]. Durable when answered.
+        /// More inode numbers: [`super::RealmAnswer::Ranges`]. Durable when answered.
         2 Grant {
-            /// Whose.
             claim: Claim,
             /// In this shard.
             shard: ShardId,
-            /// How many.
             count: u64,
         }
-        /// Rows of the subtree as it was at the base: [`RealmAnswer::Rows`].
+        /// Rows of the subtree as it was at the base: [`super::RealmAnswer::Rows`].
         3 Rows {
-            /// Whose.
             claim: Claim,
-            /// Which.
             needs: Vec<Need> as Max<NeedCode, NEEDS_MAX>,
         }
-        /// Which of these did others change since the base: [`RealmAnswer::Foreign`]. For `diff` and `on_conflict: abort`.
+        /// Which of these did others change since the base: [`super::RealmAnswer::Foreign`]. For `diff` and `on_conflict: abort`.
         4 Check {
-            /// Whose.
             claim: Claim,
-            /// Inodes.
             inodes: Vec<Ino> as Max<Ino, NEEDS_MAX>,
             /// Names in directories.
             names: Vec<(Ino, Name)> as Max<(Ino, Name), NEEDS_MAX>,
         }
-        /// Events for the global namespace: [`RealmAnswer::Merged`].
+        /// Events for the global namespace: [`super::RealmAnswer::Merged`].
         5 Merge {
-            /// Whose.
             claim: Claim,
             /// The piece of the decoupled journal that they are from.
             window: MergeWindow,
             /// Number of the first event here among those of the window, from 0.
             from: u64,
-            /// How many.
             count: u32 as EventCount,
             /// The events, encoded one after another.
             events: Vec<u8>,
@@ -106,31 +95,28 @@ choice! {
             /// Apply without asking what others did: only hostile or impossible events are refused.
             blind: bool,
         }
-        /// What is done with conflicts from now on, instead of what the policy says: [`RealmAnswer::Merged`] with how far
+        /// What is done with conflicts from now on, instead of what the policy says: [`super::RealmAnswer::Merged`] with how far
         /// merging is.
         10 Resolve {
-            /// Whose.
             claim: Claim,
             /// What is done.
             on_conflict: OnConflict,
         }
-        /// The client is about to merge, or has merged: [`RealmAnswer::Merged`] with how far merging is. One at a time merges in a
+        /// The client is about to merge, or has merged: [`super::RealmAnswer::Merged`] with how far merging is. One at a time merges in a
         /// directory: [`chiton_types::Refusal::Busy`] while another does.
         14 Turn {
-            /// Whose.
             claim: Claim,
             /// It begins; else it is over.
             begins: bool,
         }
         /// The client looked at files of others, and has in its own, durably, what came of them: a merge that meets one as it was
-        /// then lets ours prevail: [`RealmAnswer::Merged`] with how far merging is.
+        /// then lets ours prevail: [`super::RealmAnswer::Merged`] with how far merging is.
         13 Settle {
-            /// Whose.
             claim: Claim,
             /// Files of others, the position of the last change of each, and what came of it; at most [`NEEDS_MAX`].
             files: Vec<(Ino, Position, Settled)> as Max<(Ino, Position, Settled), NEEDS_MAX>,
         }
-        /// The decoupling ends: [`RealmAnswer::Ended`]. What is not merged is dropped.
+        /// The decoupling ends: [`super::RealmAnswer::Ended`]. What is not merged is dropped.
         6 End {
             /// Whose; by `force` the generation does not matter.
             claim: Claim,
@@ -139,31 +125,27 @@ choice! {
         }
         /// A decoupling becomes a branch of its directory: nobody is kept out of the directory any more, the client that has the
         /// decoupling is refused from now on ([`chiton_types::Refusal::Stale`]), and its journal waits for the next client:
-        /// [`RealmAnswer::Ended`]. Of one that ends with its client nothing stays.
+        /// [`super::RealmAnswer::Ended`]. Of one that ends with its client nothing stays.
         12 BecomeBranch {
-            /// The decoupling.
             realm: RealmId as Fixed,
             /// The branch's name; none: the server chooses one.
             name: Option<Name>,
         }
-        /// Which policy, and which decoupling, an inode is under: [`RealmAnswer::Of`].
+        /// Which policy, and which decoupling, an inode is under: [`super::RealmAnswer::Of`].
         7 Of {
-            /// The inode.
             ino: Ino,
         }
-        /// What keeps others out of where an inode is: [`RealmAnswer::BlockedBy`]. Asked after [`chiton_types::Refusal::Busy`], so
+        /// What keeps others out of where an inode is: [`super::RealmAnswer::BlockedBy`]. Asked after [`chiton_types::Refusal::Busy`], so
         /// that it need not be asked for each refusal.
         11 BlockedBy {
-            /// The inode.
             ino: Ino,
             /// A name in it, which may stand for the directory that is kept from others.
             name: Option<Name>,
         }
-        /// All decouplings: [`RealmAnswer::Realms`].
+        /// All decouplings: [`super::RealmAnswer::Realms`].
         8 List
-        /// An object that the decoupled client keeps in the server's store: [`RealmAnswer::Object`].
+        /// An object that the decoupled client keeps in the server's store: [`super::RealmAnswer::Object`].
         9 Object {
-            /// Whose.
             claim: Claim,
             /// Its name among those of the decoupling; of a list, what names begin with.
             name: String as ShortText,
@@ -175,22 +157,21 @@ choice! {
 
 choice! {
     /// What to do with an object of a decoupled client. Each may be asked again: of a put that says "another is there", the
-    /// bytes tell whether it is one's own.
+    /// bytes show whether it is the client's own.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum ObjectCall "what to do with an object" {
-        /// Stores it, durably, if there is none of this name: [`ObjectAnswer::Put`].
+        /// Stores it, durably, if there is none of this name: [`super::ObjectAnswer::Put`].
         0 PutIfAbsent {
-            /// The content.
             bytes: Vec<u8> as Max<u8, REALM_OBJECT_BYTES_MAX>,
         }
-        /// Its first bytes: [`ObjectAnswer::Bytes`].
+        /// Its first bytes: [`super::ObjectAnswer::Bytes`].
         1 Get {
             /// At most so many.
             bytes_max: u64 as Fixed,
         }
-        /// Removes it: [`ObjectAnswer::Deleted`].
+        /// Removes it: [`super::ObjectAnswer::Deleted`].
         2 Delete
-        /// Names with sizes, in order: [`ObjectAnswer::Names`].
+        /// Names with sizes, in order: [`super::ObjectAnswer::Names`].
         3 List {
             /// Those after this one.
             after: String as ShortText,

@@ -9,8 +9,8 @@
 //! Invariants:
 //! - Each call may be asked again after a lost connection: `Decouple` and `Attach` are recognised by their nonce, a merge by
 //!   its place in the decoupled journal.
-//! - Whoever speaks for a decoupling shows its [`Claim`]. A later `Attach` begins a new generation, and what an older
-//!   one says is refused with [`chiton_types::Refusal::Stale`].
+//! - A client that acts for a decoupling shows its [`Claim`]. A later `Attach` begins a new generation, and calls of an older
+//!   one are refused with [`chiton_types::Refusal::Stale`].
 
 mod answer;
 mod call;
