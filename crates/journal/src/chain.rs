@@ -16,7 +16,7 @@
 //!   claim is ignored if a newer segment begins before it. A claim that says that nothing was durable before it was
 //!   put by a tool: everything at or past its first position is void, and so is every claim that witnesses it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use chiton_types::{Epoch, Position};
 
@@ -25,6 +25,10 @@ use crate::error::JournalError;
 use crate::place::{Place, SegmentInfo, Shape};
 use crate::reader::{Frame, SegmentReader, read_header};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+
+/// Whole segments that are read together, in number and in bytes; one that is longer is read by itself.
+const AHEAD_SEGMENTS_MAX: usize = 64;
+const AHEAD_BYTES_MAX: u64 = 32 << 20;
 
 /// The segments of a place, sorted out by their headers.
 #[derive(Clone, Debug)]
@@ -77,9 +81,10 @@ impl Chain {
             epoch: Epoch(0),
             witnessed: Position(0),
         };
-        for SegmentInfo { number, bytes } in place.list()? {
-            let head = place.read(number, SEGMENT_HEADER_BYTES as u64)?;
-            match read_header(number, &head) {
+        let segments = place.list()?;
+        let heads = place.read_each(&segments, SEGMENT_HEADER_BYTES as u64);
+        for (SegmentInfo { number, bytes }, head) in segments.into_iter().zip(heads) {
+            match read_header(number, &head?) {
                 Ok(header) => chain.push(Link { header, bytes }),
                 Err(damage) => chain.headless.push(damage),
             }
@@ -188,11 +193,15 @@ impl Chain {
         progress: &mut dyn FnMut(u64),
     ) -> Result<End, E> {
         let mut index = from;
+        let mut ahead = VecDeque::new();
         loop {
+            if ahead.is_empty() {
+                ahead.extend(place.read_each(&self.next_segments(place.shape(), index), u64::MAX));
+            }
             let link = &self.links[index];
             let successor = self.links.get(index + 1).map(|next| next.header);
             let number = link.header.segment;
-            let bytes = place.read(number, u64::MAX).map_err(JournalError::from)?;
+            let bytes = ahead.pop_front().expect("at least one was read").map_err(JournalError::from)?;
             let mut reader = SegmentReader::new(number, &bytes).map_err(JournalError::from)?;
             let mut damage = None;
             let mut last = Position(link.header.first.0 - 1);
@@ -238,6 +247,22 @@ impl Chain {
             };
             return Ok(End { last, link: index, torn });
         }
+    }
+
+    /// The segments that are read together from link `index` on: at least one.
+    fn next_segments(&self, shape: Shape, index: usize) -> Vec<SegmentInfo> {
+        let count_max = match shape {
+            // What follows may still grow.
+            Shape::Grows => 1,
+            Shape::Whole => AHEAD_SEGMENTS_MAX,
+        };
+        let mut bytes = 0;
+        let fits = |link: &&Link| {
+            bytes += link.bytes;
+            bytes == link.bytes || bytes <= AHEAD_BYTES_MAX
+        };
+        let links = self.links[index..].iter().take(count_max).take_while(fits);
+        links.map(|link| SegmentInfo { number: link.header.segment, bytes: link.bytes }).collect()
     }
 
     fn headless_between(&self, number: u64, end: Option<u64>) -> Option<Damage> {

@@ -8,10 +8,13 @@
 use std::sync::Arc;
 
 use chiton_objects::{ObjectError, Objects};
+use chiton_runtime::parallel;
 
 use crate::place::{Place, PlaceError, SegmentInfo, Shape};
 
 const PAGE_OBJECTS: usize = 1000;
+/// Objects that are read at a time.
+const READS_MAX: usize = 16;
 
 /// A prefix of an object store.
 pub struct ObjectPlace {
@@ -71,6 +74,18 @@ impl Place for ObjectPlace {
         }
         let bytes = self.objects.size(&key).map_err(sort)?;
         self.objects.get(&key, Some(0..bytes.min(bytes_max))).map_err(sort)
+    }
+
+    fn read_each(&self, segments: &[SegmentInfo], bytes_max: u64) -> Vec<Result<Vec<u8>, PlaceError>> {
+        // An object never changes, so its length is the one that was listed.
+        let part = |segment: &SegmentInfo| (segment.bytes > bytes_max).then_some(0..bytes_max);
+        let asked: Vec<_> =
+            segments.iter().map(|segment| (self.key(segment.number), part(segment))).collect();
+        let objects = self.objects.clone();
+        parallel::map("journal-read", READS_MAX, asked.len(), move |n| {
+            let (key, part) = &asked[n];
+            objects.get(key, part.clone()).map_err(sort)
+        })
     }
 
     fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {

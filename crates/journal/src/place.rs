@@ -57,6 +57,12 @@ pub trait Place: Send + Sync {
     /// [`PlaceError::Missing`] if there is no such segment.
     fn read(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, PlaceError>;
 
+    /// The first bytes of several segments as they were listed, in the order asked: of each what [`Place::read`] gives. A
+    /// place that is far away reads several at a time.
+    fn read_each(&self, segments: &[SegmentInfo], bytes_max: u64) -> Vec<Result<Vec<u8>, PlaceError>> {
+        segments.iter().map(|segment| self.read(segment.number, bytes_max)).collect()
+    }
+
     /// Makes a new segment of these bytes. Durable on return if whole, with the next `sync` if growing.
     /// After an error nothing of it stays, but where a put may have landed unseen.
     ///

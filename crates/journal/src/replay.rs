@@ -1,7 +1,7 @@
 //! Streaming a journal's frames: for recovery, merge and tools.
 //!
 //! Invariants:
-//! - Memory is bounded by one segment.
+//! - Memory is bounded by one segment; where segments are whole, by 32 MiB of them if one is not longer.
 //! - Frames come in order and without gaps, or replay ends in an error with the position.
 
 use std::fmt;

@@ -4,12 +4,13 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use chiton_journal::{
     FENCE_NUMBERS, FilePlace, Identity, Journal, JournalError, MemoryPlace, ObjectPlace, Place, PlaceError,
     SegmentHeader, SegmentInfo, Shape, conformance,
 };
-use chiton_objects::{Fault, MemoryObjects, Objects};
+use chiton_objects::{Fault, MemoryObjects, ObjectError, ObjectInfo, Objects};
 use chiton_types::{Epoch, Position};
 use parking_lot::{Condvar, Mutex};
 use support::{append, commit, create, identity, options, read};
@@ -222,4 +223,90 @@ fn only_contiguous_objects_are_confirmed() {
     place.hold(None);
     journal.wait_durable(last).expect("durable");
     assert_eq!(read(&*place, Position(0)).0, [0, 1, 2, 3]);
+}
+
+/// An object store in which a read returns only when as many are under way as `together` says, at the same time or before.
+#[derive(Default)]
+struct Together {
+    inner: MemoryObjects,
+    together: AtomicU64,
+    state: Mutex<Reads>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Reads {
+    under_way: u64,
+    most: u64,
+    all: u64,
+}
+
+impl Together {
+    fn reads(&self) -> Reads {
+        *self.state.lock()
+    }
+}
+
+impl Objects for Together {
+    fn get(&self, key: &str, range: Option<std::ops::Range<u64>>) -> Result<Vec<u8>, ObjectError> {
+        let mut state = self.state.lock();
+        state.under_way += 1;
+        state.all += 1;
+        state.most = state.most.max(state.under_way);
+        self.changed.notify_all();
+        let enough = |state: &Reads| state.most >= self.together.load(Ordering::Relaxed);
+        while !enough(&state) && !self.changed.wait_for(&mut state, Duration::from_secs(20)).timed_out() {}
+        state.under_way -= 1;
+        drop(state);
+        self.inner.get(key, range)
+    }
+    fn read_into(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
+        self.inner.read_into(key, offset, into)
+    }
+    fn size(&self, key: &str) -> Result<u64, ObjectError> {
+        panic!("the list said how large {key} is")
+    }
+    fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
+        self.inner.put(key, bytes)
+    }
+    fn put_if_absent(&self, key: &str, bytes: &[u8]) -> Result<bool, ObjectError> {
+        self.inner.put_if_absent(key, bytes)
+    }
+    fn delete(&self, key: &str) -> Result<(), ObjectError> {
+        self.inner.delete(key)
+    }
+    fn list(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<Vec<ObjectInfo>, ObjectError> {
+        self.inner.list(prefix, after, max)
+    }
+    fn sync(&self) -> Result<(), ObjectError> {
+        self.inner.sync()
+    }
+}
+
+#[test]
+fn objects_are_read_several_at_a_time_each_once() {
+    let objects = Arc::new(Together::default());
+    let place: Arc<dyn Place> = Arc::new(ObjectPlace::new(objects.clone(), "journal/7"));
+    let journal = Journal::create(place.clone(), identity(1), options(1 << 20)).expect("create");
+    for n in 0..100 {
+        commit(&journal, [n]);
+    }
+    journal.close().expect("close");
+    let segments = place.list().expect("list").len() as u64;
+    assert!(segments > 100);
+    *objects.state.lock() = Reads::default();
+    objects.together.store(8, Ordering::Relaxed);
+    let (journal, _) = Journal::open(place.clone(), identity(2), options(1 << 20)).expect("opens");
+    let opened = objects.reads();
+    assert!((8..=16).contains(&opened.most), "{} at a time", opened.most);
+    // All headers, and the end of the journal.
+    assert!(opened.all <= segments + 5, "{} reads of {segments} segments", opened.all);
+    *objects.state.lock() = Reads::default();
+    let (numbers, replayed) = read(&*place, Position(0));
+    assert_eq!((numbers.len(), replayed.map(|_| ())), (100, Ok(())));
+    let replayed = objects.reads();
+    assert!((8..=16).contains(&replayed.most), "{} at a time", replayed.most);
+    // All headers, and all segments.
+    assert!(replayed.all <= 2 * (segments + 1), "{} reads of {segments} segments", replayed.all);
+    drop(journal);
 }

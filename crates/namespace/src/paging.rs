@@ -33,6 +33,10 @@ pub trait RowSource {
     type Error;
     /// The value under a key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
+    /// The values under keys, in their order.
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Self::Error> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
     /// Rows from `start` (inclusive) to `end` (exclusive) in order, at most `limit`.
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, Self::Error>;
 }
@@ -179,17 +183,39 @@ impl Namespace {
         self.generation
     }
 
+    /// Reads all that is needed, single rows of it together; without any lock on the namespace.
+    ///
+    /// # Errors
+    /// The source's: then nothing is known of any of them.
+    pub fn fetch_all<S: RowSource>(source: &S, needs: &[Need]) -> Result<Vec<Fetched>, S::Error> {
+        let keys: Vec<Option<Vec<u8>>> = needs.iter().map(single_key).collect();
+        let asked: Vec<&[u8]> = keys.iter().flatten().map(Vec::as_slice).collect();
+        if asked.len() < 2 {
+            return needs.iter().map(|need| Namespace::fetch(source, need)).collect();
+        }
+        let mut values = source.get_many(&asked)?.into_iter();
+        let fetch = |(need, key): (&Need, &Option<Vec<u8>>)| {
+            let Some(key) = key else { return Namespace::fetch(source, need) };
+            let row = values.next().flatten().map(|value| (key.clone(), value));
+            let rows = row.into_iter().collect();
+            Ok(Fetched { need: need.clone(), rows, exhausted: true, unreadable: false })
+        };
+        needs.iter().zip(&keys).map(fetch).collect()
+    }
+
     /// Reads what is needed; without any lock on the namespace.
     pub fn fetch<S: RowSource>(source: &S, need: &Need) -> Result<Fetched, S::Error> {
         let mut exhausted = true;
-        let one = |key: Vec<u8>| Ok(source.get(&key)?.map(|v| (key, v)).into_iter().collect::<Rows>());
         let rows = match need {
-            Need::Inode(ino) => one(row::inode_key(*ino))?,
-            Need::Entry(dir, name) => one(row::entry_key(*dir, name.hash64(), name.as_bytes()))?,
-            Need::Content(ino) => one(row::content_key(*ino))?,
-            Need::Chunk(ino, n) => one(row::chunk_key(*ino, *n))?,
-            Need::Xattrs(ino) => one(row::xattrs_key(*ino))?,
-            Need::Block(block) => one(row::block_key(*block))?,
+            Need::Inode(_)
+            | Need::Entry(..)
+            | Need::Content(_)
+            | Need::Chunk(..)
+            | Need::Xattrs(_)
+            | Need::Block(_) => {
+                let key = single_key(need).expect("a single row");
+                source.get(&key)?.map(|value| (key, value)).into_iter().collect()
+            }
             Need::Dir(dir) => scan_prefix(source, row::entries_prefix(*dir))?,
             Need::Chunks(ino) => scan_prefix(source, row::chunks_prefix(*ino))?,
             Need::Slice { dir, after, rows } => {
@@ -414,6 +440,19 @@ pub(crate) fn decode_chunk(value: &[u8], n: u32) -> Result<Chunk, Malformed> {
         Some(number) if number == u64::from(n) => Ok(chunk),
         _ => Err(Malformed { expected: "the extents of the chunk that the key names" }),
     }
+}
+
+/// The key of the one row that is needed; `None` if a range is.
+fn single_key(need: &Need) -> Option<Vec<u8>> {
+    Some(match need {
+        Need::Inode(ino) => row::inode_key(*ino),
+        Need::Entry(dir, name) => row::entry_key(*dir, name.hash64(), name.as_bytes()),
+        Need::Content(ino) => row::content_key(*ino),
+        Need::Chunk(ino, n) => row::chunk_key(*ino, *n),
+        Need::Xattrs(ino) => row::xattrs_key(*ino),
+        Need::Block(block) => row::block_key(*block),
+        Need::Dir(_) | Need::Slice { .. } | Need::Chunks(_) => return None,
+    })
 }
 
 /// The hash in the key of an entry's row. A key that is too short stands before all entries with what it has of one.

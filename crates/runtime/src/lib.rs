@@ -38,6 +38,7 @@ mod real;
 mod seeded;
 
 pub mod log;
+pub mod parallel;
 pub mod pool;
 pub mod schedule;
 pub mod sync;

@@ -29,13 +29,14 @@ use crate::format::FilesystemInfo;
 use crate::options::ServerOptions;
 use crate::plate::{Kind, Plate};
 use crate::replay_budget::{CheckpointPolicy, ReplayLoad, ReplayRate};
+use crate::replaying::Replaying;
 use crate::reserve::{self, Reserve};
 use crate::role::Role;
 use crate::room::Space;
 use crate::rows::Rows;
 use crate::session_ids::{self, SessionIds};
 use crate::severable::Severable;
-use crate::startup::{EPOCH, journal_error, namespace_of, replay_frame, session_mark, store_error};
+use crate::startup::{EPOCH, journal_error, namespace_of, session_mark, store_error};
 use crate::stores::{Meta, Source, Stores};
 use crate::waiters::Waiters;
 
@@ -161,7 +162,7 @@ impl Builder {
 
 /// The namespace in a metadata store, with the server's own rows.
 fn engine_over(
-    store: &dyn Metastore,
+    store: &Arc<dyn Metastore>,
     info: &FilesystemInfo,
     settings: Settings,
     m: &Moment,
@@ -180,7 +181,7 @@ fn serving(
     let Stores { objects, open_meta, place, objects_address } = stores;
     let meta = Meta::open(open_meta).map_err(|e| store_error(&e))?;
     let store = meta.get();
-    let (engine, stored) = engine_over(&*store, &info, options.engine_settings(info.shards, Ino::ROOT), m)?;
+    let (engine, stored) = engine_over(&store, &info, options.engine_settings(info.shards, Ino::ROOT), m)?;
     let writer = SessionId(session_mark(&*store)?);
     let journal = info.filesystem;
     let stores = Stores { objects, open_meta: nothing_to_open(), place, objects_address };
@@ -218,7 +219,7 @@ fn preview(
     m: &Moment,
 ) -> Result<Ground, StartError> {
     let settings = Settings { sessions_max: usize::MAX, ..options.engine_settings(info.shards, Ino::ROOT) };
-    let (engine, stored) = engine_over(&*rows, &info, settings, m)?;
+    let (engine, stored) = engine_over(&rows, &info, settings, m)?;
     Ok(Ground {
         kind: Kind::Preview,
         meta: Meta::open(Box::new(move || Ok(rows.clone()))).map_err(|e| store_error(&e))?,
@@ -301,19 +302,17 @@ impl Ground {
         let fetch = |needs: &[Need]| -> Result<Vec<Fetched>, StartError> {
             match kind.base() {
                 Some(base) => base.fetch(needs).map_err(StartError::Failed),
-                None => {
-                    let fetch = |need| Namespace::fetch(&Source(&*store), need);
-                    needs.iter().map(fetch).collect::<Result<_, _>>().map_err(|e| store_error(&e))
-                }
+                None => Namespace::fetch_all(&Source(&*store), needs).map_err(|e| store_error(&e)),
             }
         };
         // What was merged may have been changed by others, and of a file that was removed while it was open nothing is there.
         let base_changes = kind.base().is_some() && *stored > Position(0);
         let mut replayed = ReplayLoad::default();
+        let mut replaying = Replaying::new(engine, &fetch, base_changes, m);
         let mut visit = |frame: &Frame<'_>| {
             replayed.events += u64::from(frame.header.event_count);
             replayed.bytes += (frame.payload.len() + FRAME_OVERHEAD_BYTES) as u64;
-            replay_frame(engine, &fetch, frame, base_changes, m)
+            replaying.take(frame)
         };
         let mut progress = |p| {
             if let Some(tell) = &options.progress {
@@ -321,7 +320,7 @@ impl Ground {
             }
         };
         match replay(place, *stored, &mut visit, &mut progress) {
-            Ok(_) => Ok(replayed),
+            Ok(_) => replaying.finish().map(|()| replayed),
             Err(ReplayError::Visitor(error)) => Err(error),
             Err(ReplayError::Journal(error)) => Err(match kind {
                 Kind::Decoupled(_) => StartError::Corrupt(error.to_string()),

@@ -50,6 +50,7 @@ mod io_pool;
 mod often;
 mod realm_objects;
 mod replay_budget;
+mod replaying;
 mod requests;
 mod room;
 mod rows;

@@ -137,7 +137,7 @@ impl Offline {
     /// # Errors
     /// If it does not say, or cannot be read.
     pub fn stored(&self) -> Result<Position, StartError> {
-        Ok(start_rows(&*self.meta, self.info.shards)?.0.position)
+        Ok(start_rows(&self.meta, self.info.shards)?.0.position)
     }
 
     /// Has the metadata store say so of `position`.
@@ -196,7 +196,7 @@ impl Offline {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Applied, StartError> {
         let m = Moment { now: self.world.now(), mono: self.world.monotonic(), ..Moment::default() };
-        let (ns, mut rows) = namespace_of(&*self.meta, self.info.shards)?;
+        let (ns, mut rows) = namespace_of(&self.meta, self.info.shards)?;
         let was = rows.position;
         rows.position = rows.position.max(what.after);
         let start = rows.position;

@@ -266,6 +266,10 @@ impl Place for Relieved {
         self.place.holds(number)
     }
 
+    fn read_each(&self, segments: &[SegmentInfo], bytes_max: u64) -> Vec<Result<Vec<u8>, PlaceError>> {
+        self.place.read_each(segments, bytes_max)
+    }
+
     fn read(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, PlaceError> {
         self.place.read(number, bytes_max)
     }

@@ -56,6 +56,10 @@ impl Plate {
     fn fetch_rows(&self, needs: &[Need]) -> Result<Vec<Fetched>, StoreError> {
         let meta = self.rows.meta.get();
         let source = Source(&*meta);
+        if let Ok(fetched) = Namespace::fetch_all(&source, needs) {
+            return Ok(fetched);
+        }
+        // One by one: of several, those that can be read are installed.
         let fetch = |need| {
             Namespace::fetch(&source, need).or_else(|error: StoreError| {
                 if !matches!(error, StoreError::Away { .. } | StoreError::Fenced { .. }) {

@@ -188,6 +188,10 @@ impl RowSource for Source<'_> {
         self.0.get(key)
     }
 
+    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.0.get_many(keys)
+    }
+
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Rows, StoreError> {
         self.0.scan(Bound::Included(start), Some(end), limit)
     }

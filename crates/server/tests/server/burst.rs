@@ -18,18 +18,18 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Something that can stand still: whoever needs it waits until it goes on.
 #[derive(Default)]
-struct Motion {
+pub(crate) struct Motion {
     still: Mutex<bool>,
     goes_on: Condvar,
 }
 
 impl Motion {
-    fn stand_still(&self, still: bool) {
+    pub(crate) fn stand_still(&self, still: bool) {
         *self.still.lock() = still;
         self.goes_on.notify_all();
     }
 
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut still = self.still.lock();
         while *still {
             self.goes_on.wait(&mut still);
@@ -128,7 +128,7 @@ fn start(rig: &Rig, dir: &std::path::Path) -> (Arc<Server>, Arc<Disk>, Address) 
     (server, disk, address)
 }
 
-fn start_with(rig: &Rig, dir: &std::path::Path, stores: Stores) -> (Arc<Server>, Address) {
+pub(crate) fn start_with(rig: &Rig, dir: &std::path::Path, stores: Stores) -> (Arc<Server>, Address) {
     let serve = ServeOptions { threads: 1, ..ServeOptions::default() };
     let server =
         Server::start_as(Role::serving(&rig.info, stores), ServerOptions { serve, ..quiet() }, world());
@@ -138,10 +138,10 @@ fn start_with(rig: &Rig, dir: &std::path::Path, stores: Stores) -> (Arc<Server>,
     (server, address)
 }
 
-struct Client(Connection, SessionId);
+pub(crate) struct Client(Connection, SessionId);
 
 impl Client {
-    fn connect(address: &Address) -> Client {
+    pub(crate) fn connect(address: &Address) -> Client {
         let hello = Hello {
             version: PROTOCOL_VERSION,
             channel: Channel::Main,

@@ -8,6 +8,7 @@
 
 mod recovery;
 mod rig;
+mod row_fetches;
 
 mod away;
 mod blocks;
