@@ -549,7 +549,7 @@ impl Output {
         for event in events {
             event.encode(frame.payload());
         }
-        frame.seal();
+        frame.close();
         self.frame_events += u64::from(event_count);
         for event in events {
             self.position = self.position.next();

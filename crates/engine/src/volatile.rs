@@ -98,7 +98,7 @@ impl Output {
             let header = FrameHeader { event_count, shard: ShardId(0), session: SessionId(0), seq: Seq(0) };
             let mut frame = FrameBuilder::begin(&mut self.frames, &header);
             Event::Skipped { count: event_count }.encode(frame.payload());
-            frame.seal();
+            frame.close();
             self.frame_events += count;
             self.skipped -= count;
         }

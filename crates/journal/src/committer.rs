@@ -72,7 +72,8 @@ impl Committer {
         }
     }
 
-    fn commit(&mut self, batch: Batch) -> Result<(), JournalError> {
+    fn commit(&mut self, mut batch: Batch) -> Result<(), JournalError> {
+        batch.seal();
         self.tail.hooks.before_commit(batch.last)?;
         let mut durable = self.tail.durable();
         let mut done = 0;

@@ -131,8 +131,9 @@ fn dispatch(
             return Ok(());
         }
         if has_slot && (state.is_due(&tail.options) || (interval_passed && !state.is_empty())) {
-            let batch = state.take();
+            let mut batch = state.take();
             drop(state);
+            batch.seal();
             tail.hooks.before_commit(batch.last)?;
             *rest = Rest { frames: batch.frames, from: 0 };
             continue;

@@ -2,7 +2,7 @@
 
 use chiton_types::Take;
 use chiton_types::frame::{
-    BODY_BYTES_MIN, FRAME_BODY_BYTES_MAX, FrameHeader, PREFIX_BYTES, checksum, event_count, parse_body,
+    BODY_BYTES_MIN, FRAME_BODY_BYTES_MAX, FrameHeader, PREFIX_BYTES, checksum, event_count, parse_body, seal,
 };
 
 use crate::damage::Cause;
@@ -41,6 +41,21 @@ pub(crate) fn hop(frames: &[u8]) -> Option<(usize, u64)> {
     let body = frames.get(PREFIX_BYTES..PREFIX_BYTES + length)?;
     let events = event_count(&mut Take::new(body)).ok()?;
     Some((PREFIX_BYTES + length, u64::from(events)))
+}
+
+/// Fills in the checksums of whole frames; returns how many events they hold.
+///
+/// # Panics
+/// If `frames` is not whole frames: it comes from this process.
+pub fn seal_frames(frames: &mut [u8]) -> u64 {
+    let (mut at, mut events) = (0, 0);
+    while at < frames.len() {
+        let (bytes, frame_events) = hop(&frames[at..]).expect("appended bytes are whole frames");
+        seal(&mut frames[at..at + bytes]);
+        at += bytes;
+        events += frame_events;
+    }
+    events
 }
 
 /// Bytes and events of the longest run of whole frames within `bytes_max`, at least one frame.

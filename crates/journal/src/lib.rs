@@ -86,7 +86,7 @@ mod writer;
 pub use damage::{Cause, Damage, DamageKind};
 pub use error::JournalError;
 pub use file_place::FilePlace;
-pub use frame::decode_frame;
+pub use frame::{decode_frame, seal_frames};
 pub use memory_place::MemoryPlace;
 pub use object_place::ObjectPlace;
 pub use opening::Recovered;

@@ -16,6 +16,7 @@ use chiton_runtime::sync::{Condvar, Mutex, MutexGuard};
 use chiton_types::Position;
 
 use crate::error::JournalError;
+use crate::frame::seal_frames;
 use crate::hooks::Hooks;
 use crate::options::Options;
 
@@ -63,6 +64,18 @@ pub(crate) struct State {
 pub(crate) struct Batch {
     pub(crate) frames: Vec<u8>,
     pub(crate) last: Position,
+    events: u64,
+}
+
+impl Batch {
+    /// Fills in the frames' checksums: here, since appenders hold locks of their own.
+    ///
+    /// # Panics
+    /// If what was appended is not whole frames of as many events as was said.
+    pub(crate) fn seal(&mut self) {
+        let events = seal_frames(&mut self.frames);
+        assert_eq!(events, self.events, "events of the frames appended");
+    }
 }
 
 impl Tail {
@@ -330,8 +343,9 @@ impl State {
         let spare = mem::take(&mut self.spare);
         let frames = mem::replace(&mut self.pending, spare);
         self.taken_bytes += frames.len();
+        let events = self.last.0 - self.taken.0;
         self.taken = self.last;
-        Batch { frames, last: self.last }
+        Batch { frames, last: self.last, events }
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - The checksum covers the length and the body, and neither the segment nor the offset: a frame is encoded
-//!   before anyone knows where it will lie.
+//!   before anyone knows where it will lie. In memory, on its way to the journal, a frame has no checksum yet.
 //! - `event_count` is never 0, so a body is never empty and a length of 0 means that no frame is here.
 
 use std::mem;
@@ -95,9 +95,29 @@ impl<'a> FrameBuilder<'a> {
     /// Fills in length and checksum; returns the frame's bytes, prefix included.
     ///
     /// # Panics
+    /// As [`FrameBuilder::close`].
+    #[inline]
+    pub fn seal(mut self) -> usize {
+        let bytes = self.fill_in_length();
+        seal(&mut self.buf[self.start..]);
+        mem::forget(self);
+        bytes
+    }
+
+    /// Fills in the length only; returns the frame's bytes, prefix included. The journal fills in the checksum when it writes the
+    /// frame: who appends it may hold a lock.
+    ///
+    /// # Panics
     /// If the buffer was cut into the frame's fields or the body exceeds [`FRAME_BODY_BYTES_MAX`].
     #[inline]
-    pub fn seal(self) -> usize {
+    pub fn close(mut self) -> usize {
+        let bytes = self.fill_in_length();
+        mem::forget(self);
+        bytes
+    }
+
+    #[inline]
+    fn fill_in_length(&mut self) -> usize {
         assert!(self.buf.len() >= self.payload_start, "the buffer was cut while a frame was being written");
         let frame = &mut self.buf[self.start..];
         let bytes = frame.len();
@@ -106,13 +126,19 @@ impl<'a> FrameBuilder<'a> {
             body_bytes <= FRAME_BODY_BYTES_MAX,
             "frame body of {body_bytes} bytes exceeds the format's limit"
         );
-        let (prefix, body) = frame.split_at_mut(PREFIX_BYTES);
-        let length = body_bytes as u32;
-        prefix[..4].copy_from_slice(&length.to_le_bytes());
-        prefix[4..].copy_from_slice(&checksum(length, body).to_le_bytes());
-        mem::forget(self);
+        frame[..4].copy_from_slice(&(body_bytes as u32).to_le_bytes());
         bytes
     }
+}
+
+/// Fills in the checksum of a frame that has its length.
+///
+/// # Panics
+/// If `frame` is shorter than its prefix.
+#[inline]
+pub fn seal(frame: &mut [u8]) {
+    let (prefix, body) = frame.split_at_mut(PREFIX_BYTES);
+    prefix[4..].copy_from_slice(&checksum(body.len() as u32, body).to_le_bytes());
 }
 
 impl Drop for FrameBuilder<'_> {

@@ -112,7 +112,7 @@ impl LazyApply {
         let start = frame.payload().len();
         event.encode(frame.payload());
         self.events.extend_from_slice(&frame.payload()[start..]);
-        frame.seal();
+        frame.close();
         *frame_events += 1;
         *position = position.next();
         self.count += 1;

@@ -228,7 +228,7 @@ impl RealmHandler<'_> {
             event.encode(frame.payload());
         }
         merged.encode(frame.payload());
-        frame.seal();
+        frame.close();
         self.output.frame_events += u64::from(event_count);
         self.output.position = self.output.position.next();
         let Event::Merged(merged) = merged else { unreachable!("made above") };

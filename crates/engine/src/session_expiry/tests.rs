@@ -72,7 +72,9 @@ impl World {
             durable,
         };
         let mut segment = header.encode();
-        segment.extend_from_slice(&frames);
+        let mut sealed = frames;
+        chiton_journal::seal_frames(&mut sealed);
+        segment.extend_from_slice(&sealed);
         for frame in SegmentReader::new(1, &segment).expect("a header") {
             let frame = frame.expect("whole frames");
             while let Err(fault) = world.engine.replay(&frame.header, frame.first, frame.payload, false, &m) {
