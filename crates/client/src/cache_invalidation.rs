@@ -9,7 +9,7 @@ use chiton_namespace::permission::is_list;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_types::{Attr, Cred, Ino, Mode, SessionId};
-use chiton_wire::{Acknowledged, Answer, Call, LeaseMode};
+use chiton_wire::{Answer, Call, LeaseMode};
 
 use crate::Recalls;
 use crate::cache::Since;
@@ -99,16 +99,8 @@ impl Service for Invalidating {
         self.inner.create_lazily(cred, parent, names, mode)
     }
 
-    fn enqueue(&self, cred: &Cred, op: &Op, acknowledged: Acknowledged, dir: Ino) -> bool {
-        self.inner.enqueue(cred, op, acknowledged, dir)
-    }
-
     fn write_locally(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
         self.core.write_locally(&*self.inner, cred, op, known)
-    }
-
-    fn flush_pending(&self, dir: Option<Ino>) {
-        self.inner.flush_pending(dir);
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {

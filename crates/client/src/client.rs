@@ -24,6 +24,7 @@ use crate::exclusion_cache::ExclusionCache;
 use crate::handler::Handler;
 use crate::recall_handler::RecallHandler;
 use crate::service::{Caller, Service, ask};
+use crate::write_behind::{Limits, WriteBehind};
 use crate::{ClientOptions, ConnectError, Dialer, RecallInbox};
 
 /// A client of one file system. Share it with [`Arc`]; all calls may come from many threads.
@@ -115,9 +116,11 @@ impl Client {
             timeout: options.timeout,
             kept_bytes_max: options.kept_bytes_max,
             decouples: options.decouples,
-            writes_behind: options.write_behind_after.is_some(),
         };
-        let (connected, welcome) = Connected::connect(dialer, connected_options, options.world.clone())?;
+        let limits = Limits::new(options.kept_bytes_max);
+        let write_behind = Arc::new(WriteBehind::new(options.write_behind_after, limits));
+        let (connected, welcome) =
+            Connected::connect(dialer, connected_options, write_behind.clone(), options.world.clone())?;
         let (filesystem, objects) = match welcome {
             Welcome::Accepted { filesystem, objects, .. } => (filesystem, objects),
             Welcome::Refused { message, .. } => return Err(ConnectError(message)),
@@ -125,7 +128,8 @@ impl Client {
         let connected = Arc::new(connected);
         let blocks = store(&objects)
             .map(|store| Arc::new(NearBlocks::new(store, connected.clone())) as Arc<dyn BlockIo>);
-        Ok(Client::over(connected.clone(), connected.inbox(), blocks, filesystem, options))
+        let inbox = connected.inbox();
+        Ok(Client::build(connected.clone(), inbox, write_behind, blocks, filesystem, options))
     }
 
     /// A client over any service, such as a server in this process (`chiton-embedded`). From now on recalls that the
@@ -141,12 +145,20 @@ impl Client {
         filesystem: u64,
         options: ClientOptions,
     ) -> Client {
-        let core = Core::new(
-            options.world.clone(),
-            service.is_embedded(),
-            options.cache_entries_max,
-            options.write_behind_after,
-        );
+        Client::build(service, inbox, Arc::new(WriteBehind::off()), blocks, filesystem, options)
+    }
+
+    /// As [`Client::over`], with write-behind over the link of the service.
+    pub(crate) fn build(
+        service: Arc<dyn Service>,
+        inbox: &RecallInbox,
+        write_behind: Arc<WriteBehind>,
+        blocks: Option<Arc<dyn BlockIo>>,
+        filesystem: u64,
+        options: ClientOptions,
+    ) -> Client {
+        let entries_max = options.cache_entries_max;
+        let core = Core::new(options.world.clone(), service.is_embedded(), entries_max, write_behind);
         let core = Arc::new(core);
         // In this process asking is as good as knowing.
         let service = match service.is_embedded() {
@@ -158,8 +170,7 @@ impl Client {
         let files = Files::new(service.clone(), blocks, options.world, options.files);
         let user = options.user.map(|(uid, gid, groups)| (uid, gid, groups.into()));
         let user = user.unwrap_or_else(process_user);
-        let handler =
-            Arc::new(RecallHandler { core: core.clone(), service: service.clone(), files: files.clone() });
+        let handler = Arc::new(RecallHandler { core: core.clone(), files: files.clone() });
         let receiver: Arc<dyn Handler> = handler.clone();
         inbox.set_handler(Arc::downgrade(&receiver));
         Client { service, files, core, handler, user, root: options.root, filesystem }

@@ -21,12 +21,11 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use chiton_model::Op;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread::JoinHandle;
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
-use chiton_wire::{Acknowledged, Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
+use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
 
 use crate::link;
 use crate::recall_pool::RecallPool;
@@ -34,7 +33,7 @@ use crate::remote_call::RemoteCall;
 use crate::service::{self, CallError, Connection, Interrupted, Service, Session as _, Underway, ready};
 use crate::session::Session;
 use crate::wire::{Dialer, Wire};
-use crate::write_behind::{Behind, sender};
+use crate::write_behind::{Behind, WriteBehind};
 use crate::{CancelToken, ConnectError, RecallInbox, Recalls};
 
 /// Closes are reported at once when so many are waiting.
@@ -51,8 +50,6 @@ pub(crate) struct ConnectedOptions {
     pub(crate) kept_bytes_max: usize,
     /// This client decouples subtrees whose policy asks for it.
     pub(crate) decouples: bool,
-    /// It may answer operations before the server knows of them.
-    pub(crate) writes_behind: bool,
 }
 
 /// The service.
@@ -71,8 +68,7 @@ pub(crate) struct Link {
     pub(crate) changed: Condvar,
     /// For the link thread: it went down, the end.
     pub(crate) wanted: Condvar,
-    /// Wakes the sender of pending operations: there is one, the link is up, the end.
-    pub(crate) to_send: Condvar,
+    pub(crate) write_behind: Arc<WriteBehind>,
     pub(crate) inbox: RecallInbox,
     pub(crate) pool: RecallPool,
     /// When the last request that was answered had been sent, in nanoseconds of the monotonic clock.
@@ -101,10 +97,6 @@ pub(crate) struct State {
     pub(crate) asked_since: Option<Duration>,
     /// The client ends: since when, and how long a silent server is waited for.
     pub(crate) leaving: Option<(Duration, Duration)>,
-    /// Messages of pending operations for which the server gave weaker leases than the client believed to have.
-    pub(crate) weakening: usize,
-    /// A caller waits for the pending operations of this session up to this number.
-    pub(crate) urgent: Option<(SessionId, Seq)>,
 }
 
 /// A numbered call, and the connection to send it over.
@@ -131,10 +123,11 @@ pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option
 }
 
 impl Connected {
-    /// Connects; tries once.
+    /// Connects; tries once. Pending operations of `write_behind` are sent over the connection.
     pub(crate) fn connect(
         dialer: Box<dyn Dialer>,
         options: ConnectedOptions,
+        write_behind: Arc<WriteBehind>,
         world: SharedWorld,
     ) -> Result<(Connected, Welcome), ConnectError> {
         let sent = world.monotonic();
@@ -164,12 +157,10 @@ impl Connected {
                 arriving: None,
                 asked_since: None,
                 leaving: None,
-                weakening: 0,
-                urgent: None,
             }),
             changed: Condvar::new(),
             wanted: Condvar::new(),
-            to_send: Condvar::new(),
+            write_behind,
             inbox: RecallInbox::default(),
             pool: RecallPool::default(),
             heard_ns: AtomicU64::new(0),
@@ -179,10 +170,8 @@ impl Connected {
         });
         shared.heard(sent);
         shared.pool.listen(&shared, recall);
-        let mut threads = link::spawn(&shared);
-        if shared.options.writes_behind {
-            threads.push(sender::spawn(&shared));
-        }
+        let threads = link::spawn(&shared);
+        shared.write_behind.start(&shared);
         Ok((Connected { shared, threads }, welcome))
     }
 
@@ -201,13 +190,13 @@ impl Drop for Connected {
         // A server that is stuck must not keep us.
         let (_, session_time) = self.shared.last_heard();
         self.leave(self.shared.options.timeout.map_or(session_time, |timeout| timeout.min(session_time)));
-        self.shared.flush_pending(None);
+        self.shared.write_behind.flush(None);
         let farewell = {
             let state = &mut *self.shared.state.lock();
             // The server closes the recall channel at the end of the session: the link thread must not come back.
             state.stopping = true;
-            let session = &mut state.session;
-            state.up.clone().map(|wire| (wire, session.take_closes(), session.issue(&Cred::ROOT, Call::Bye)))
+            let closes = self.shared.take_closes(state);
+            state.up.clone().map(|wire| (wire, closes, state.session.issue(&Cred::ROOT, Call::Bye)))
         };
         if let Some((wire, closes, bye)) = farewell {
             // What was acknowledged stays with the server when the session ends in order.
@@ -215,6 +204,7 @@ impl Drop for Connected {
             drop(wire.call(&bye));
         }
         self.shared.stop();
+        self.shared.write_behind.stop();
         for thread in self.threads.drain(..) {
             drop(thread.join());
         }
@@ -242,6 +232,7 @@ impl Link {
         let mut state = self.state.lock();
         if state.generation == generation && state.up.is_some() {
             state.up.take().expect("checked above").close();
+            self.write_behind.queue.set_up(false);
             state.down_since = self.world.monotonic();
             self.wanted.notify_all();
         }
@@ -270,7 +261,7 @@ impl Link {
         }
         self.wake(&mut state);
         self.wanted.notify_all();
-        self.to_send.notify_all();
+        self.write_behind.queue.stop();
         drop(state);
         self.pool.stop();
     }
@@ -312,8 +303,9 @@ impl Link {
         only_in: Option<SessionId>,
     ) -> Result<Issued, Refusal> {
         let behind = Behind::of(&call);
+        let queue = &self.write_behind.queue;
+        let upto = queue.last();
         let mut state = self.state.lock();
-        let (session, upto) = (state.session.id, state.session.last_seq());
         loop {
             if let Some(refusal) = self.wait_is_over(&state) {
                 return Err(refusal);
@@ -321,19 +313,20 @@ impl Link {
             if only_in.is_some_and(|only| only != state.session.id) {
                 return Err(Refusal::Io);
             }
-            let is_behind = session == state.session.id && state.session.is_behind(behind, upto);
-            if let (true, Some(refusal), Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. }) =
-                (is_behind, state.session.stuck(), &call)
+            let is_behind = queue.is_behind(behind, upto);
+            if is_behind
+                && let Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. } = &call
+                && let Some(refusal) = queue.stuck()
             {
                 // Questions wait: they would not find what pending operations made.
                 return Err(refusal);
             }
             if let (false, Some(wire)) = (is_behind, state.up.clone()) {
-                let session = &mut state.session;
-                let closes = match closes_go_first(&call, session.closes_waiting()) {
-                    true => session.take_closes(),
+                let closes = match closes_go_first(&call, state.session.closes_waiting()) {
+                    true => self.take_closes(&mut state),
                     false => None,
                 };
+                let session = &mut state.session;
                 let request = session.issue(cred, call);
                 let blocks_mark = session.blocks.mark();
                 let (generation, id) = (state.generation, state.session.id);
@@ -343,10 +336,15 @@ impl Link {
                 return Ok(Issued { wire, request, generation, session: id, blocks_mark });
             }
             if is_behind {
-                self.make_urgent(&mut state, upto);
+                queue.hurry(upto);
             }
             self.wait(&mut state);
         }
+    }
+
+    /// The request that reports the closes so far, but for those of files that the server does not have yet.
+    pub(crate) fn take_closes(&self, state: &mut State) -> Option<Arc<Request>> {
+        state.session.take_closes(|inos| self.write_behind.queue.part(inos))
     }
 
     /// Waits for a change of the link (or for a while, to look at the clock).
@@ -394,14 +392,6 @@ impl Service for Connected {
         token.over();
         answer
     }
-
-    fn enqueue(&self, cred: &Cred, op: &Op, acknowledged: Acknowledged, dir: Ino) -> bool {
-        self.shared.options.writes_behind && self.shared.enqueue(cred, op, acknowledged, dir)
-    }
-
-    fn flush_pending(&self, dir: Option<Ino>) {
-        self.shared.flush_pending(dir);
-    }
 }
 
 impl service::Session for Connected {
@@ -412,6 +402,7 @@ impl service::Session for Connected {
         };
         if let Some(upto) = too_much {
             self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish()?;
+            self.shared.write_behind.queue.note_kept(self.shared.state.lock().session.kept_bytes());
         }
         Ok(())
     }
@@ -438,7 +429,10 @@ impl service::Session for Connected {
 
     fn closed(&self, ino: Ino) {
         // The link thread looks for them each second.
-        self.shared.state.lock().session.closed(ino);
+        let mut state = self.shared.state.lock();
+        if !self.shared.write_behind.queue.close_unsent(ino) {
+            state.session.closed(ino);
+        }
     }
 
     fn valid_until(&self) -> Duration {
@@ -458,6 +452,7 @@ impl Connection for Connected {
             return;
         }
         state.leaving = Some((self.shared.world.monotonic(), limit));
+        self.shared.write_behind.queue.leave();
         // The server is asked for a sign of life more often now.
         self.shared.wanted.notify_all();
         drop(state);

@@ -56,8 +56,6 @@ pub(crate) struct Core {
     pub(crate) invalidator: OnceLock<Arc<dyn Invalidator>>,
     pub(crate) world: SharedWorld,
     pub(crate) embedded: bool,
-    /// Operations may be acknowledged before the server knows of them.
-    pub(crate) writes_behind: bool,
 }
 
 impl Core {
@@ -65,18 +63,17 @@ impl Core {
         world: SharedWorld,
         embedded: bool,
         cache_entries_max: usize,
-        write_behind_after: Option<u32>,
+        write_behind: Arc<WriteBehind>,
     ) -> Core {
         Core {
             // The engine is as near as a cache.
             cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
-            write_behind: Arc::new(WriteBehind::new(write_behind_after.unwrap_or_default())),
+            write_behind,
             abandoned: AbandonedCalls::default(),
             dentries: KernelDentries::new(1 << 20),
             invalidator: OnceLock::new(),
             world,
             embedded,
-            writes_behind: write_behind_after.is_some() && !embedded,
         }
     }
 

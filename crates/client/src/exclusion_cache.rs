@@ -25,7 +25,7 @@ use chiton_model::Op;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Cred, Ino, Mode, Name, Refusal, SessionId};
-use chiton_wire::{Acknowledged, Answer, Blocked, Call, Query, RealmAnswer, RealmCall};
+use chiton_wire::{Answer, Blocked, Call, Query, RealmAnswer, RealmCall};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
@@ -222,16 +222,8 @@ impl Service for ExclusionCache {
         self.inner().create_lazily(cred, parent, names, mode)
     }
 
-    fn enqueue(&self, cred: &Cred, op: &Op, acknowledged: Acknowledged, dir: Ino) -> bool {
-        self.inner().enqueue(cred, op, acknowledged, dir)
-    }
-
     fn write_locally(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
         self.inner().write_locally(cred, op, known)
-    }
-
-    fn flush_pending(&self, dir: Option<Ino>) {
-        self.inner().flush_pending(dir);
     }
 }
 

@@ -92,7 +92,7 @@ fn keep(shared: &Arc<Link>) {
         let leave = state.leaving.map_or(TICK, |(_, limit)| limit / 4);
         shared.wanted.wait_for(&mut state, TICK.min(session_time / 4).min(leave));
         let Some(wire) = state.up.clone().filter(|_| !state.stopping) else { continue };
-        let (generation, closes) = (state.generation, state.session.take_closes());
+        let (generation, closes) = (state.generation, shared.take_closes(&mut state));
         state.asked_since = Some(shared.world.monotonic());
         let leave = state.leaving.map(|(_, limit)| limit / 4);
         drop(state);
@@ -148,8 +148,9 @@ fn upkeep(
 fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
     let sent = shared.world.monotonic();
     let (resume, resend_count) = {
-        let session = &shared.state.lock().session;
-        ((session.id, session.secret), session.resend_count())
+        let mut state = shared.state.lock();
+        shared.number_unsent(&mut state);
+        ((state.session.id, state.session.secret), state.session.resend_count())
     };
     let greeting = Hello { resend_count, ..hello(&shared.options, Channel::Main, Some(resume)) };
     let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;
@@ -168,7 +169,7 @@ fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
             // From here on nothing is answered under a lease of before, so nothing becomes dirty that is not declared.
             leases_are_void(shared, None);
             let dirty = shared.inbox.handler().map(|handler| handler.dirty()).unwrap_or_default();
-            let reopen = shared.state.lock().session.reopen(dirty);
+            let reopen = shared.reopen(dirty);
             shared.pool.listen(shared, recall);
             let unanswered = resume_session(shared, &wire, &reopen, resends)?;
             go_up(shared, wire.clone(), sent)?;
@@ -207,6 +208,7 @@ fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
         let mut state = shared.state.lock();
         let before = state.session.id;
         state.generation += 1;
+        shared.write_behind.queue.clear();
         for (seq, has_landed) in state.session.expire(next, &carried_out) {
             let answer = match has_landed {
                 true => Ok(pushed()),
@@ -216,7 +218,7 @@ fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
             state.resolved.insert((before, seq), answer);
         }
         shared.wake(&mut state);
-        state.session.reopen(Vec::new())
+        state.session.reopen(Vec::new(), Vec::new())
     };
     leases_are_void(shared, None);
     shared.pool.listen(shared, recall);
@@ -249,6 +251,13 @@ fn leases_are_void(shared: &Link, landed: Option<&BTreeSet<Ino>>) {
     shared.inbox.recalls().note_all();
     if let Some(handler) = shared.inbox.handler() {
         handler.void(landed);
+    }
+}
+
+impl Link {
+    /// The request that declares what the session holds, with the `dirty` files.
+    fn reopen(&self, dirty: Vec<Ino>) -> Arc<Request> {
+        self.state.lock().session.reopen(dirty, self.write_behind.queue.dirs())
     }
 }
 
@@ -310,7 +319,7 @@ fn answers(
     if counts_are_new {
         // Whether an operation that was answered from the server's memory counted its open once more is not
         // for us to know: say what is.
-        let reopen = shared.state.lock().session.reopen(Vec::new());
+        let reopen = shared.reopen(Vec::new());
         wire.call(&reopen).map_err(|_| Lost)?;
     }
     Ok(())
@@ -367,6 +376,9 @@ fn resolve(
     if generation.is_some_and(|generation| generation != state.generation) {
         return Err(Lost);
     }
+    if matches!(of.call, Call::WriteBehind { .. }) {
+        shared.write_behind.queue.answered(of.seq, false);
+    }
     if state.session.resent(of.seq, &results, durable) {
         let id = state.session.id;
         state.resolved.insert((id, of.seq), answer);
@@ -384,7 +396,8 @@ fn go_up(shared: &Link, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Lost>
         return Err(Lost);
     }
     state.up = Some(wire);
+    shared.write_behind.queue.note_kept(state.session.kept_bytes());
+    shared.write_behind.queue.set_up(true);
     shared.wake(&mut state);
-    shared.to_send.notify_all();
     Ok(())
 }

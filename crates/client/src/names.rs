@@ -21,7 +21,7 @@ impl Client {
         if let Some(outcome) = self.operate_locally(caller, &op, open) {
             return Ok((outcome, LeaseMode::Exclusive, since));
         }
-        let dir = write_behind::dir_of(&op).filter(|_| self.core.writes_behind);
+        let dir = write_behind::dir_of(&op).filter(|_| self.core.write_behind.is_on());
         match self.ask(caller, Call::Op { op, open })? {
             Answer::Op { outcome, lease, .. } => {
                 if let Some(dir) = dir {

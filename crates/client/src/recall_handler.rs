@@ -16,7 +16,6 @@ use chiton_runtime::thread;
 use chiton_types::{Ino, Kind};
 use chiton_wire::{Grown, LeaseMode, Recall};
 
-use crate::Service;
 use crate::core::{Core, Invalidator, invalidate};
 use crate::data::Files;
 use crate::handler::Handler;
@@ -25,7 +24,6 @@ use crate::pages;
 /// See the module.
 pub(crate) struct RecallHandler {
     pub(crate) core: Arc<Core>,
-    pub(crate) service: Arc<dyn Service>,
     pub(crate) files: Arc<Files>,
 }
 
@@ -33,7 +31,7 @@ impl RecallHandler {
     /// Ends write-behind in a directory or of a file (or everywhere), and returns when the server knows of all pending
     /// operations there. True if the names of that directory were held.
     fn flush_pending(&self, ino: Ino) -> bool {
-        if !self.core.writes_behind {
+        if !self.core.write_behind.is_on() {
             return false;
         }
         let everything = ino == Recall::EVERYTHING;
@@ -43,7 +41,7 @@ impl RecallHandler {
         } else {
             were_held = self.core.end_write_behind(ino);
         }
-        self.service.flush_pending((!everything).then_some(ino));
+        self.core.write_behind.flush((!everything).then_some(ino));
         were_held
     }
 

@@ -103,7 +103,7 @@ fn handle(queue: &(Mutex<Queue>, Condvar), shared: &std::sync::Weak<Link>) {
         let Some(shared) = shared.upgrade() else { continue };
         if !shared.inbox.deliver(&recall) {
             // The client is gone, and what it acknowledged may not have been sent yet.
-            shared.flush_pending((recall.ino != Recall::EVERYTHING).then_some(recall.ino));
+            shared.write_behind.flush((recall.ino != Recall::EVERYTHING).then_some(recall.ino));
         }
         wire.done(RecallDone { id: recall.id });
     }

@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use chiton_model::Op;
 use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, Position, Privileges, Refusal, SessionId};
-use chiton_wire::{Acknowledged, Answer, Call, Failure};
+use chiton_wire::{Answer, Call, Failure};
 
 use crate::{CancelToken, Recalls};
 
@@ -119,20 +119,11 @@ pub trait Service: Session + Connection {
         Vec::new()
     }
 
-    /// Queues an operation that the client acknowledges before the server knows of it, with the inode and time that the caller
-    /// gets. It is about a name in `dir`, or an inode that has one there. False if the queue takes none now: then ask the server.
-    fn enqueue(&self, _cred: &Cred, _op: &Op, _acknowledged: Acknowledged, _dir: Ino) -> bool {
-        false
-    }
-
     /// Writes all of a small file by write-behind, if possible: its attributes then. `known`: its attributes under an exclusive
     /// lease.
     fn write_locally(&self, _cred: &Cred, _op: &Op, _known: &Attr) -> Option<Attr> {
         None
     }
-
-    /// Returns when the server has answered all pending operations on names in a directory, or on an inode (`None`: all).
-    fn flush_pending(&self, _dir: Option<Ino>) {}
 }
 
 /// The session in which calls are made: its leases, and what of it is durable.

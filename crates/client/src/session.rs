@@ -20,48 +20,46 @@ use std::sync::Arc;
 
 use chiton_model::{Op, Outcome};
 use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
-use chiton_wire::{Again, Answer, Call, Failure, Lock, Query, Reply, Request};
+use chiton_wire::{Acknowledged, Again, Answer, Call, Failure, LeaseMode, Lock, Query, Reply, Request};
 
 use crate::held_locks::HeldLocks;
 use crate::kept_blocks::KeptBlocks;
-use crate::write_behind::{PendingOps, again_of, makes};
 
 /// Sequence numbers, kept operations, opens and locks of one session.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) secret: u64,
     pub(crate) boot: u64,
-    pub(crate) epoch: Epoch,
-    pub(crate) next_id: u64,
-    pub(crate) next_seq: u64,
-    pub(crate) kept: VecDeque<Kept>,
-    pub(crate) kept_bytes: usize,
+    epoch: Epoch,
+    next_id: u64,
+    next_seq: u64,
+    kept: VecDeque<Kept>,
+    kept_bytes: usize,
     durable: Position,
     /// Highest position of any answer in this boot.
     answered: Position,
     /// Highest position that an operation has got that was sent again: commits that were asked with a
     /// position of the boot before wait for this one.
     moved_to: Position,
-    pub(crate) lost: bool,
-    pub(crate) opens: BTreeMap<Ino, u32>,
+    lost: bool,
+    opens: BTreeMap<Ino, u32>,
     locks: HeldLocks,
-    pub(crate) closes: Vec<Ino>,
-    pub(crate) pending: PendingOps,
+    closes: Vec<Ino>,
     pub(crate) blocks: KeptBlocks,
 }
 
-pub(crate) struct Kept {
-    pub(crate) request: Arc<Request>,
-    pub(crate) count: u64,
-    pub(crate) bytes: usize,
+struct Kept {
+    request: Arc<Request>,
+    count: u64,
+    bytes: usize,
     /// What each operation was answered with; empty while there is no answer. `None`: refused.
-    pub(crate) answers: Vec<Option<Again>>,
+    answers: Vec<Option<Again>>,
     /// Highest position in `answers`.
-    pub(crate) last: Position,
+    last: Position,
     /// An answer of this boot is there.
-    pub(crate) current: bool,
+    current: bool,
     /// Somebody still waits for the answer.
-    pub(crate) waited_for: bool,
+    waited_for: bool,
 }
 
 /// One request of a resend.
@@ -92,7 +90,6 @@ impl Session {
             opens: BTreeMap::new(),
             locks: HeldLocks::default(),
             closes: Vec::new(),
-            pending: PendingOps::default(),
             blocks: KeptBlocks::default(),
         }
     }
@@ -101,9 +98,16 @@ impl Session {
     pub(crate) fn issue(&mut self, cred: &Cred, call: Call) -> Arc<Request> {
         let count = match &call {
             Call::Op { .. } => 1,
-            Call::Batch { ops, .. } => ops.len() as u64,
+            Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } => ops.len() as u64,
             _ => 0,
         };
+        // Callers of write-behind have their answer.
+        let waited_for = !matches!(call, Call::WriteBehind { .. });
+        if let Call::WriteBehind { acknowledged, .. } = &call {
+            for one in acknowledged.iter().filter(|one| one.open) {
+                *self.opens.entry(one.ino).or_default() += 1;
+            }
+        }
         let id = self.next_id;
         self.next_id += 1;
         let seq = if count > 0 { Seq(self.next_seq) } else { Seq(0) };
@@ -131,7 +135,7 @@ impl Session {
                 answers: Vec::new(),
                 last: Position(0),
                 current: false,
-                waited_for: true,
+                waited_for,
             });
         }
         request
@@ -196,7 +200,6 @@ impl Session {
                 };
                 let answers = self.answers_of_pending(ops, acknowledged, results);
                 self.note(request.seq, answers);
-                self.message_answered(request);
             }
             (Call::Op { .. }, _) => self.note(request.seq, vec![None]),
             (Call::Batch { ops, .. }, _) => self.note(request.seq, vec![None; ops.len()]),
@@ -208,7 +211,24 @@ impl Session {
         self.settle();
     }
 
-    pub(crate) fn find(&mut self, seq: Seq) -> Option<&mut Kept> {
+    /// Of a message of write-behind, what is kept of its results. A refused operation is lost.
+    fn answers_of_pending(
+        &mut self,
+        ops: &[Op],
+        acknowledged: &[Acknowledged],
+        results: &[Result<(Position, LeaseMode), Failure>],
+    ) -> Vec<Option<Again>> {
+        let mut answers = Vec::with_capacity(acknowledged.len());
+        for (at, (op, one)) in ops.iter().zip(acknowledged).enumerate() {
+            let position =
+                results.get(at).and_then(|result| result.as_ref().ok()).map(|(position, _)| *position);
+            self.lost |= position.is_none();
+            answers.push(position.and_then(|position| journalled(again_of(self.boot, op, one, position))));
+        }
+        answers
+    }
+
+    fn find(&mut self, seq: Seq) -> Option<&mut Kept> {
         let first = self.kept.front()?.request.seq;
         // Without batches before it, its place is known.
         let guess = seq.0.checked_sub(first.0)? as usize;
@@ -265,25 +285,29 @@ impl Session {
         self.closes.len()
     }
 
-    /// The request that reports the closes so far.
-    pub(crate) fn take_closes(&mut self) -> Option<Arc<Request>> {
-        // What the server has not made yet it cannot close.
-        let (later, inos) =
-            std::mem::take(&mut self.closes).into_iter().partition(|ino| self.is_pending(*ino));
+    /// The request that reports the closes so far. `part` parts off those that wait: the server cannot close what it has not made
+    /// yet.
+    pub(crate) fn take_closes(
+        &mut self,
+        part: impl FnOnce(Vec<Ino>) -> (Vec<Ino>, Vec<Ino>),
+    ) -> Option<Arc<Request>> {
+        if self.closes.is_empty() {
+            return None;
+        }
+        let (later, inos) = part(std::mem::take(&mut self.closes));
         self.closes = later;
-        if Vec::is_empty(&inos) {
+        if inos.is_empty() {
             return None;
         }
         Some(self.issue(&Cred::ROOT, Call::Closed { inos }))
     }
 
-    /// What this session has open, locked, and not handed over, as a request: `dirty` files, and the directories in which
-    /// operations are pending. Counts are absolute, so closes that may or may not have arrived need not be reported again.
-    pub(crate) fn reopen(&mut self, dirty: Vec<Ino>) -> Arc<Request> {
+    /// What this session has open, locked, and not handed over, as a request: `dirty` files, and the directories (`names`) in
+    /// which operations are pending. Counts are absolute, so closes that may or may not have arrived need not be reported again.
+    pub(crate) fn reopen(&mut self, dirty: Vec<Ino>, names: Vec<Ino>) -> Arc<Request> {
         self.closes.clear();
         let opens = self.opens.iter().map(|(&ino, &count)| (ino, count)).collect();
         let locks: Vec<Lock> = self.locks.all();
-        let names = self.pending_dirs();
         self.issue(&Cred::ROOT, Call::Reopen { opens, locks, dirty, names })
     }
 
@@ -300,7 +324,6 @@ impl Session {
 
     /// The session goes on over a new connection: what must be sent again, in order, before anything new.
     pub(crate) fn resume(&mut self, boot: u64, durable: Position) -> Vec<Resend> {
-        self.resend_pending();
         let restarted = boot != self.boot;
         self.boot = boot;
         if restarted {
@@ -334,11 +357,9 @@ impl Session {
         let mut lost = false;
         let mut waited_for = false;
         let mut opened = None;
-        let mut pending = None;
         let boot = self.boot;
         if let Some(kept) = self.find(of) {
             let before = std::mem::take(&mut kept.answers);
-            pending = matches!(kept.request.call, Call::WriteBehind { .. }).then(|| kept.request.clone());
             let acknowledged = match &kept.request.call {
                 Call::WriteBehind { acknowledged, .. } => &acknowledged[..],
                 _ => &[],
@@ -373,9 +394,6 @@ impl Session {
             kept.answers = answers;
             kept.current = true;
             waited_for = std::mem::take(&mut kept.waited_for);
-        }
-        if let Some(request) = pending {
-            self.message_answered(&request);
         }
         if let Some(ino) = opened {
             *self.opens.entry(ino).or_default() += 1;
@@ -452,7 +470,7 @@ fn written(call: &Call) -> Option<Ino> {
 
 /// What is kept of an answer: nothing if the server has not journalled the operation (position 0), because its policy
 /// guarantees nothing, or because it changed nothing; then it is not sent again.
-pub(crate) fn journalled(again: Again) -> Option<Again> {
+fn journalled(again: Again) -> Option<Again> {
     (again.position > Position(0)).then_some(again)
 }
 
@@ -465,6 +483,17 @@ fn again(boot: u64, op: &Op, position: Position, outcome: &Outcome) -> Again {
         ino: attr.filter(|_| is_born).map_or(Ino(0), |attr| attr.ino),
         time: outcome.time,
     }
+}
+
+/// Where and how a pending operation took effect.
+fn again_of(boot: u64, op: &Op, acknowledged: &Acknowledged, position: Position) -> Again {
+    let ino = if makes(op) { acknowledged.ino } else { Ino(0) };
+    Again { boot, position, ino, time: acknowledged.time }
+}
+
+/// Whether an operation makes an inode, which can be open from its first moment on.
+fn makes(op: &Op) -> bool {
+    matches!(op, Op::Make { .. })
 }
 
 fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u64, out: &mut Vec<Resend>) {

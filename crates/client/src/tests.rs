@@ -1,6 +1,8 @@
 //! The session against a scripted server: every way in which a connection can break.
 
 mod caching;
+mod drain;
+mod ending;
 mod fake_server;
 pub(crate) mod near;
 mod pending;

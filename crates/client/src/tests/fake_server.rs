@@ -64,11 +64,15 @@ pub(crate) struct Fake {
     next_ino: u64,
     connection: u64,
     pub(crate) recall: Option<Arc<FakeRecalls>>,
+    /// Messages of pending operations wait at the server's door.
+    pub(crate) holds_pending: bool,
+    /// How many of them wait.
+    pub(crate) held: usize,
 }
 
 /// The server.
 #[derive(Clone, Default)]
-pub(crate) struct FakeServer(pub(crate) Arc<Mutex<Fake>>);
+pub(crate) struct FakeServer(pub(crate) Arc<Mutex<Fake>>, Arc<Condvar>);
 
 pub(crate) struct FakeWire {
     server: FakeServer,
@@ -176,6 +180,14 @@ impl Fake {
                 }
                 Ok(Answer::Batch(results))
             }
+            Call::WriteBehind { ops, acknowledged } => {
+                let each = ops.iter().zip(acknowledged).enumerate().map(|(at, (op, one))| {
+                    let again = Some(Again { ino: one.ino, ..Again::default() });
+                    let seq = Seq(request.seq.0 + at as u64);
+                    Ok((self.make(session, seq, op, again).0, LeaseMode::Exclusive))
+                });
+                Ok(Answer::WriteBehind(each.collect()))
+            }
             Call::Query(Query::Open { ino, .. }) => {
                 *self.opens.entry(*ino).or_default() += 1;
                 let lease = LeaseMode::None;
@@ -216,6 +228,9 @@ impl Fake {
 
 impl FakeWire {
     fn ask(&self, request: &Request) -> Result<Reply, ConnectionLost> {
+        if let Call::WriteBehind { .. } = request.call {
+            self.server.pass_door();
+        }
         let mut fake = self.server.0.lock();
         let lost = || Err(ConnectionLost::new("cut by the test"));
         if fake.connection != self.connection {
@@ -320,6 +335,35 @@ impl RecallWire for FakeRecallWire {
 }
 
 impl FakeServer {
+    /// Messages of pending operations wait from now on.
+    pub(crate) fn hold_pending(&self) {
+        self.0.lock().holds_pending = true;
+    }
+
+    /// They are taken.
+    pub(crate) fn release_pending(&self) {
+        self.0.lock().holds_pending = false;
+        self.1.notify_all();
+    }
+
+    /// Returns when a message waits.
+    pub(crate) fn wait_held(&self) {
+        let mut fake = self.0.lock();
+        while fake.held == 0 {
+            self.1.wait(&mut fake);
+        }
+    }
+
+    fn pass_door(&self) {
+        let mut fake = self.0.lock();
+        fake.held += 1;
+        self.1.notify_all();
+        while fake.holds_pending {
+            self.1.wait(&mut fake);
+        }
+        fake.held -= 1;
+    }
+
     fn welcome(&self, hello: &Hello) -> Welcome {
         let mut fake = self.0.lock();
         let (session, secret) = match hello.resume {

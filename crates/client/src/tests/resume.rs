@@ -14,16 +14,19 @@ use super::fake_server::{FakeServer, Fate};
 use crate::connected::{Connected, ConnectedOptions};
 use crate::handler::Handler;
 use crate::service::{CallError, Service, Session};
+use crate::write_behind::WriteBehind;
 
 fn connect(server: &FakeServer) -> Connected {
-    let options = ConnectedOptions {
-        identity: "test".into(),
-        timeout: None,
-        kept_bytes_max: 1 << 20,
-        decouples: false,
-        writes_behind: false,
-    };
-    Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("the fake accepts").0
+    keeping(server, 1 << 20)
+}
+
+/// A client that keeps at most so many bytes.
+fn keeping(server: &FakeServer, kept_bytes_max: usize) -> Connected {
+    let options =
+        ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max, decouples: false };
+    let write_behind = Arc::new(WriteBehind::off());
+    let connected = Connected::connect(Box::new(server.clone()), options, write_behind, Arc::new(RealWorld));
+    connected.expect("the fake accepts").0
 }
 
 fn make(name: &str) -> Op {
@@ -119,14 +122,7 @@ fn a_block_of_what_a_restart_has_ended_keeps_nobody_from_coming_back() {
 
 /// A client that keeps little.
 fn forgetful(server: &FakeServer) -> Connected {
-    let options = ConnectedOptions {
-        identity: "test".into(),
-        timeout: None,
-        kept_bytes_max: 2_000,
-        decouples: false,
-        writes_behind: false,
-    };
-    Connected::connect(Box::new(server.clone()), options, Arc::new(RealWorld)).expect("accepted").0
+    keeping(server, 2_000)
 }
 
 #[test]

@@ -20,8 +20,10 @@ use chiton_types::{
 use chiton_wire::{Acknowledged, Answer, Call, LeaseMode, Query};
 use proptest::prelude::*;
 
+use super::drain::drain;
 use crate::handler::Handler;
 use crate::service::{Groups, LookUp, Standing, ready};
+use crate::write_behind::{Limits, WriteBehind};
 use crate::{
     CallError, Caller, Client, ClientOptions, Connection, RecallInbox, Recalls, Service, Session, Underway,
 };
@@ -43,7 +45,6 @@ struct Tree {
     granted: u64,
     /// The operation under way, with all credentials of its caller.
     wanted: Option<(Op, Cred)>,
-    takes_none: bool,
     acknowledged: usize,
 }
 
@@ -70,7 +71,6 @@ impl Tree {
             next: 2,
             granted: GRANTED,
             wanted: None,
-            takes_none: false,
             acknowledged: 0,
         }
     }
@@ -124,10 +124,25 @@ fn lease(attr: &Attr) -> LeaseMode {
     if attr.kind == Kind::Dir { LeaseMode::Shared } else { LeaseMode::Exclusive }
 }
 
-/// A server with one client: it gives every lease, and checks what is queued.
+/// A server with one client: it gives every lease, and checks pending operations.
 struct Reference {
     tree: Mutex<Tree>,
     recalls: Recalls,
+}
+
+impl Reference {
+    /// Carries out a pending operation, which must do the same as the operation that the caller wanted.
+    fn check(&self, (cred, op, one): (Cred, Op, Acknowledged)) {
+        let mut tree = self.tree.lock();
+        let (wanted, full) = tree.wanted.take().expect("one operation for each that is wanted");
+        let server = tree.events(&full, &wanted, one.time, one.ino);
+        let queued = tree.events(&cred, &op, one.time, one.ino);
+        let (events, _) = server.unwrap_or_else(|fault| panic!("{wanted:?} by {full:?}: {fault:?}"));
+        assert_eq!(Ok(&events), queued.as_ref().map(|(events, _)| events), "{wanted:?} by {full:?}");
+        tree.apply(&events);
+        tree.clock = tree.clock.max(one.time);
+        tree.acknowledged += 1;
+    }
 }
 
 impl Service for Reference {
@@ -149,21 +164,6 @@ impl Service for Reference {
             }
             call => panic!("not asked here: {call:?}"),
         }
-    }
-    fn enqueue(&self, cred: &Cred, op: &Op, acknowledged: Acknowledged, _dir: Ino) -> bool {
-        let mut tree = self.tree.lock();
-        if tree.takes_none {
-            return false;
-        }
-        let (wanted, full) = tree.wanted.clone().expect("an operation is under way");
-        let server = tree.events(&full, &wanted, acknowledged.time, acknowledged.ino);
-        let queued = tree.events(cred, op, acknowledged.time, acknowledged.ino);
-        let (events, _) = server.unwrap_or_else(|fault| panic!("{wanted:?} by {full:?}: {fault:?}"));
-        assert_eq!(Ok(&events), queued.as_ref().map(|(events, _)| events), "{wanted:?} by {full:?}");
-        tree.apply(&events);
-        tree.clock = tree.clock.max(acknowledged.time);
-        tree.acknowledged += 1;
-        true
     }
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         ready(self.call(cred, call))
@@ -293,7 +293,11 @@ impl Site {
     fn new() -> Site {
         let reference = Arc::new(Reference { tree: Mutex::new(Tree::new()), recalls: Recalls::default() });
         let options = ClientOptions { write_behind_after: Some(0), ..ClientOptions::default() };
-        let client = Client::over(reference.clone(), &RecallInbox::default(), None, 1, options);
+        let limits = Limits { age: Duration::MAX, ..Limits::new(usize::MAX) };
+        let write_behind = Arc::new(WriteBehind::new(options.write_behind_after, limits));
+        write_behind.queue.set_up(true);
+        let inbox = RecallInbox::default();
+        let client = Client::build(reference.clone(), &inbox, write_behind, None, 1, options);
         let mut site = Site { client, reference, dirs: Vec::new(), files: Vec::new() };
         for (n, mode) in [0o777, 0o2777, 0o1777].into_iter().enumerate() {
             let name = name(n as u8);
@@ -334,6 +338,9 @@ impl Site {
                 Err(_) => return,
             },
         };
+        for pending in drain(&self.client.core.write_behind.queue) {
+            self.reference.check(pending);
+        }
         let tree = self.reference.tree.lock();
         if let Some(attr) = &outcome.attr {
             let there = tree.attr(attr.ino).expect("it is there");
@@ -405,7 +412,7 @@ impl Site {
             Step::RecallDir { dir } => return self.recall(self.dir(dir)),
             Step::RecallFile { file } => return self.file(file).into_iter().for_each(|ino| self.recall(ino)),
             Step::TakesNone(takes_none) => {
-                self.reference.tree.lock().takes_none = takes_none;
+                self.client.core.write_behind.queue.set_up(!takes_none);
                 return;
             }
         };

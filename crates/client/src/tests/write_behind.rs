@@ -14,10 +14,12 @@ use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Session
 use chiton_wire::{Acknowledged, Answer, Call, LeaseMode, Query};
 use tempfile::TempDir;
 
+use super::drain::drain;
 use super::near::Near;
 use crate::data::{BlockIo, DirectBlocks};
 use crate::handler::Handler;
 use crate::service::Groups;
+use crate::write_behind::{Limits, WriteBehind};
 use crate::{
     CallError, Caller, Client, ClientOptions, Connection, Lookup, OpenFlags, Recalls, Service, Session,
     Underway,
@@ -27,12 +29,11 @@ use crate::{
 const FIRST: u64 = 1 << 40;
 const FLAGS: OpenFlags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
 
-/// A server in this process that is treated as one far away. It gives leases on names, and queues operations, of which it
-/// does nothing.
+/// A server in this process that is treated as one far away. It gives leases on names. Nothing sends it
+/// pending operations.
 struct Silent {
     inner: Near,
     asked: Mutex<Vec<Call>>,
-    queued: Mutex<Vec<(Op, Acknowledged, Ino)>>,
     /// What is started is not answered.
     is_slow: Mutex<bool>,
     changed: Condvar,
@@ -53,10 +54,6 @@ impl Service for Silent {
         }
         self.asked.lock().push(call.clone());
         self.inner.call(cred, call)
-    }
-    fn enqueue(&self, _cred: &Cred, op: &Op, one: Acknowledged, dir: Ino) -> bool {
-        self.queued.lock().push((op.clone(), one, dir));
-        true
     }
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         let me = self.me.upgrade().expect("alive");
@@ -135,14 +132,17 @@ impl Site {
         let service = Arc::new_cyclic(|me| Silent {
             inner,
             asked: Mutex::default(),
-            queued: Mutex::default(),
             is_slow: Mutex::default(),
             changed: Condvar::new(),
             me: me.clone(),
         });
         let blocks: Arc<dyn BlockIo> = Arc::new(DirectBlocks::new(server.objects()));
         let options = ClientOptions { write_behind_after: Some(0), ..ClientOptions::default() };
-        let client = Client::over(service.clone(), &service.inner.inbox, Some(blocks), 1, options);
+        let limits = Limits { age: Duration::MAX, ..Limits::new(usize::MAX) };
+        let write_behind = Arc::new(WriteBehind::new(options.write_behind_after, limits));
+        write_behind.queue.set_up(true);
+        let inbox = &service.inner.inbox;
+        let client = Client::build(service.clone(), inbox, write_behind, Some(blocks), 1, options);
         let dir_ino = client.mkdir_all("dir").expect("made").ino;
         service.asked.lock().clear();
         Site { _dir: dir, _server: server, client, service, dir: dir_ino }
@@ -181,12 +181,8 @@ impl Site {
 
     /// What was queued since it was last asked for, in words.
     fn queued(&self) -> Vec<String> {
-        let in_words = |(op, one, dir): (Op, Acknowledged, Ino)| {
+        let in_words = |(_, op, one): (Cred, Op, Acknowledged)| {
             let n = one.ino.counter().wrapping_sub(FIRST);
-            match op {
-                Op::Make { parent, .. } | Op::Unlink { parent, .. } => assert_eq!(dir, parent),
-                _ => {}
-            }
             match op {
                 Op::Make { name, make: Make::File { .. }, .. } => format!("file {name} {n}"),
                 Op::Make { name, make: Make::Dir, .. } => format!("dir {name} {n}"),
@@ -203,7 +199,7 @@ impl Site {
                 op => format!("{op:?}"),
             }
         };
-        std::mem::take(&mut *self.service.queued.lock()).into_iter().map(in_words).collect()
+        drain(&self.client.core.write_behind.queue).into_iter().map(in_words).collect()
     }
 
     /// How often the server was asked since this was last asked for.

@@ -19,7 +19,7 @@ use chiton_wire::{Acknowledged, LeaseMode};
 
 use super::held::Held;
 use super::known::Known;
-use super::lease_on;
+use super::sender::lease_on;
 use crate::core::Core;
 use crate::service::Service;
 
@@ -46,7 +46,7 @@ pub(crate) fn dir_of(op: &Op) -> Option<Ino> {
 impl Attempt<'_> {
     /// Acknowledges an operation on a name, if possible.
     pub(super) fn operate(&self, op: &Op, open: bool) -> Option<Outcome> {
-        let held = &mut *self.core.write_behind.0.lock();
+        let held = &mut *self.core.write_behind.held.lock();
         let dir = dir_of(op)?;
         if let Op::Unlink { name, .. } = op {
             self.unlink(held, op, dir, name)
@@ -114,14 +114,14 @@ impl Attempt<'_> {
 
     /// Acknowledges new content of a small file, if possible: its attributes then.
     pub(super) fn write(&self, op: &Op, known: &Attr) -> Option<Attr> {
-        let held = &mut *self.core.write_behind.0.lock();
+        let held = &mut *self.core.write_behind.held.lock();
         let time = held.clock.now(self.now);
         self.change(held, op, known, time)
     }
 
     /// Acknowledges other attributes of a file, but no other size, if possible: all of them then.
     pub(super) fn set_attr(&self, op: &Op, known: &Attr) -> Option<Attr> {
-        let held = &mut *self.core.write_behind.0.lock();
+        let held = &mut *self.core.write_behind.held.lock();
         let time = held.clock.now(self.now);
         let attr = self.change(held, op, known, time)?;
         held.clock.seen(time);
@@ -171,7 +171,9 @@ impl Attempt<'_> {
         cache.begins(ops);
         // Under the lock that a recall takes before it forgets what is cached.
         let since = cache.since(recalls);
-        let is_queued = self.service.enqueue(&Cred { umask: 0, ..self.cred.clone() }, op, acknowledged, dir);
+        let cred = Cred { umask: 0, ..self.cred.clone() };
+        let queue = &self.core.write_behind.queue;
+        let is_queued = queue.enqueue(&cred, op, acknowledged, dir, self.core.world.monotonic());
         if is_queued {
             // The exclusive lease on a directory is one on its names; on its attributes it is shared.
             let is_dir = matches!(op, Op::Make { make: Make::Dir, .. });

@@ -9,7 +9,8 @@
 //!   held.rs     directories, files made in them, inode numbers, the server's clock
 //!   known.rs    what the client knows, as the server's `plan` reads it
 //!   decide.rs   acknowledge, or ask the server
-//!   pending.rs  acknowledged operations until the server has answered them
+//!   queue.rs    pending operations until the server has answered them
+//!   behind.rs   which of them a call must wait for
 //!   sender.rs   the thread that sends them
 //! ```
 //!
@@ -17,14 +18,16 @@
 //! - The client acknowledges an operation only if the server could not refuse it: see [`decide`].
 //! - An operation is queued under the lock that a recall takes before it waits for pending operations: none comes after.
 
+mod behind;
 mod decide;
 mod held;
 mod known;
-mod pending;
-pub(crate) mod sender;
+mod queue;
+mod sender;
 
+pub(crate) use behind::Behind;
 pub(crate) use decide::dir_of;
-pub(crate) use pending::{Behind, PendingOps, again_of, lease_on, makes, weaker_leases};
+pub(crate) use queue::{Limits, PendingQueue};
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -33,48 +36,96 @@ use std::time::Duration;
 use chiton_model::{Body, Op, Outcome};
 use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread::JoinHandle;
 use chiton_types::{Attr, Cred, Ino, Time};
 use chiton_wire::{Answer, Call};
 
 use crate::cache::Cache;
 use crate::client::Client;
+use crate::connected::Link;
 use crate::core::Core;
 use crate::service::{Caller, Service};
 use decide::Attempt;
 use held::Held;
 use known::Known;
 
-/// What this client holds.
-pub(crate) struct WriteBehind(Mutex<Held>);
+/// Write-behind of one client: held names, granted numbers, pending operations and the thread that sends them. The link and the
+/// client's core share it.
+pub(crate) struct WriteBehind {
+    is_on: bool,
+    held: Mutex<Held>,
+    pub(crate) queue: PendingQueue,
+    sender: Mutex<Option<JoinHandle>>,
+}
 
 /// A call is under way beside which nothing is acknowledged by write-behind.
 pub(crate) struct Pause(Arc<WriteBehind>);
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        self.0.0.lock().pauses -= 1;
+        self.0.held.lock().pauses -= 1;
     }
 }
 
 impl WriteBehind {
-    /// The client asks for the names of a directory after it has changed so many of them one by one.
-    pub(crate) fn new(after: u32) -> WriteBehind {
-        WriteBehind(Mutex::new(Held::new(after)))
+    /// The client asks for the names of a directory after it has changed `after` of them one by one; `None`: never.
+    pub(crate) fn new(after: Option<u32>, limits: Limits) -> WriteBehind {
+        WriteBehind {
+            is_on: after.is_some(),
+            held: Mutex::new(Held::new(after.unwrap_or(u32::MAX))),
+            queue: PendingQueue::new(limits),
+            sender: Mutex::default(),
+        }
+    }
+
+    /// Of a client that asks the server for each operation.
+    pub(crate) fn off() -> WriteBehind {
+        WriteBehind::new(None, Limits::new(0))
+    }
+
+    /// Whether operations may be acknowledged before the server knows of them.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Starts the sender, over a link that is up.
+    pub(crate) fn start(&self, link: &Arc<Link>) {
+        if self.is_on {
+            self.queue.has_sender();
+            self.queue.set_up(true);
+            *self.sender.lock() = Some(sender::spawn(link));
+        }
+    }
+
+    /// Ends the sender, and waits for it. Operations that are still pending are not sent.
+    pub(crate) fn stop(&self) {
+        self.queue.stop();
+        if let Some(sender) = self.sender.lock().take() {
+            drop(sender.join());
+        }
+    }
+
+    /// Returns when the server has answered all pending operations on names in a directory, or on an inode (`None`: all), and leases
+    /// that turned out weaker are given up; or their session is over.
+    pub(crate) fn flush(&self, dir: Option<Ino>) {
+        if self.is_on {
+            self.queue.wait_answered(dir.map_or(Behind::All, Behind::Inode), true);
+        }
     }
 
     /// The server changed a name of a directory, because this client asked.
     pub(crate) fn asked_change(&self, dir: Ino) {
-        self.0.lock().count_change(dir);
+        self.held.lock().count_change(dir);
     }
 
     /// The server has changed something at this time: by our clock it may be earlier, and what is acknowledged comes later.
     pub(crate) fn seen(&self, time: Time) {
-        self.0.lock().clock.seen(time);
+        self.held.lock().clock.seen(time);
     }
 
     /// The server gave a directory other attributes, because this client asked.
     pub(crate) fn dir_changed(&self, attr: &Attr) {
-        let mut held = self.0.lock();
+        let mut held = self.held.lock();
         // Of two changes under way the one whose answer comes last need not be the last.
         if held.pauses > 1 {
             held.release(attr.ino);
@@ -87,7 +138,7 @@ impl WriteBehind {
 
     /// Whether the caller may search a directory, if its names are held: its attributes change with each name.
     pub(crate) fn may_search(&self, cache: &Cache, dir: Ino, cred: &Cred) -> Option<bool> {
-        let facts = self.0.lock().any_dir(dir)?.facts;
+        let facts = self.held.lock().any_dir(dir)?.facts;
         match permission::may_search(&Known::one(cache, facts), cred, &facts) {
             Ok(()) => Some(true),
             Err(Fault::Refused(_)) => Some(false),
@@ -97,12 +148,12 @@ impl WriteBehind {
 
     /// Whether a file was made here, and no client can have given it extended attributes.
     pub(crate) fn has_no_xattrs(&self, ino: Ino) -> bool {
-        self.0.lock().made_here(ino).is_some()
+        self.held.lock().made_here(ino).is_some()
     }
 
     /// The server made a directory in another, because this client asked.
     pub(crate) fn made_subdirectory(&self, parent: Ino) {
-        if let Some(dir) = self.0.lock().any_dir(parent) {
+        if let Some(dir) = self.held.lock().any_dir(parent) {
             dir.facts.nlink += 1;
         }
     }
@@ -110,7 +161,7 @@ impl WriteBehind {
     /// A lease ends: on the names of a directory, or on a file. Then `forget` drops what is cached under it. True if those names
     /// were held.
     pub(crate) fn release(&self, ino: Ino, now: Duration, forget: impl FnOnce()) -> bool {
-        let mut held = self.0.lock();
+        let mut held = self.held.lock();
         let was_held = held.release(ino);
         if was_held {
             held.rest(ino, now);
@@ -127,7 +178,7 @@ impl WriteBehind {
             Call::Op { op, .. } => std::slice::from_ref(op),
             Call::Batch { ops, .. } => ops,
             Call::Realm(_) => {
-                self.0.lock().pauses += 1;
+                self.held.lock().pauses += 1;
                 return Some(Pause(self.clone()));
             }
             _ => return None,
@@ -136,7 +187,7 @@ impl WriteBehind {
         if !pauses && !ops.iter().any(|op| maps(op).is_some()) {
             return None;
         }
-        let mut held = self.0.lock();
+        let mut held = self.held.lock();
         ops.iter().filter_map(maps).for_each(|ino| held.mapped(ino));
         if !pauses {
             return None;
@@ -156,7 +207,7 @@ impl WriteBehind {
 
     /// All leases are void, and the numbers with them.
     pub(crate) fn clear(&self) {
-        self.0.lock().clear();
+        self.held.lock().clear();
     }
 
     /// The names of a directory are leased. `holds` says whether that is still so.
@@ -167,7 +218,7 @@ impl WriteBehind {
         (shown, at): (Time, Duration),
         holds: impl FnOnce() -> bool,
     ) {
-        let mut held = self.0.lock();
+        let mut held = self.held.lock();
         if !holds() {
             return;
         }
@@ -193,7 +244,7 @@ fn maps(op: &Op) -> Option<Ino> {
 impl Core {
     /// An attempt to acknowledge something, if the session allows it now.
     fn attempt<'a>(&'a self, service: &'a dyn Service, cred: &'a Cred) -> Option<Attempt<'a>> {
-        if !self.writes_behind {
+        if !self.write_behind.is_on() {
             return None;
         }
         let now = self.world.monotonic();
@@ -251,7 +302,7 @@ impl Client {
     /// Asks for the names of a directory, if this client changes one after the other.
     fn lease_names(&self, caller: &Caller<'_>, dir: Ino, now: Duration) {
         let core = &self.core;
-        let Some(numbers) = core.write_behind.0.lock().numbers_to_ask_for(dir, now) else { return };
+        let Some(numbers) = core.write_behind.held.lock().numbers_to_ask_for(dir, now) else { return };
         if !core.cache.is_complete(dir) {
             return;
         }

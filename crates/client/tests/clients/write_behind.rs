@@ -255,6 +255,24 @@ fn content_that_was_synced_is_there_after_a_crash_of_both_and_the_rest_in_order(
 }
 
 #[test]
+fn client_that_ends_has_sent_what_it_acknowledged() {
+    let site = Site::new();
+    let other = site.connected();
+    for n in 0..20 {
+        let client = site.connected();
+        let path = format!("/dir{n}");
+        let dir = client.mkdir_all(&path).expect("made").ino;
+        let names: Vec<String> = (0..20).map(|n| format!("f{n}")).collect();
+        names.iter().for_each(|name| _ = write(&client, dir, name, name.as_bytes()));
+        drop(client);
+        for name in &names {
+            assert_eq!(other.read_file(format!("{path}/{name}")), Ok(name.clone().into_bytes()), "{path}");
+        }
+    }
+    assert!(count(&other, "write_behind") >= 20, "each had pending operations");
+}
+
+#[test]
 fn who_does_not_want_it_asks_for_each_file() {
     let site = Site::new();
     let client = site.connected_with(ClientOptions { write_behind_after: None, ..ClientOptions::default() });

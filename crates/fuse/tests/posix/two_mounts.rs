@@ -520,3 +520,24 @@ fn the_parent_of_a_working_directory_follows_a_move_elsewhere() {
         shell.wait().expect("it ends");
     }
 }
+
+/// S27: an unmount loses nothing, also of files that were acknowledged and not yet sent.
+#[test]
+fn unmount_sends_pending_operations() {
+    let (served, address) = TwoMounts::serve();
+    let (other_mount, other) = mount(&served, connected(&address), "other");
+    for round in 0..5 {
+        let (mount, mounted) = mount(&served, connected(&address), &format!("short-{round}"));
+        let dir = format!("/d{round}");
+        mounted.mkdir(ROOT, &dir, 0o755).expect("mkdir");
+        for n in 0..20 {
+            mounted.put(ROOT, &format!("{dir}/f{n}"), b"x").expect("put");
+        }
+        drop(mount);
+        assert_eq!(other.names(&dir).len(), 20);
+        for n in 0..20 {
+            assert_eq!(other.get(ROOT, &format!("{dir}/f{n}")), Ok(b"x".to_vec()), "{dir}/f{n}");
+        }
+    }
+    drop(other_mount);
+}
