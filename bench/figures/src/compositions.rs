@@ -130,7 +130,7 @@ pub(crate) fn offline(setting: &Setting, policy: &str, names: &[String]) -> Resu
 fn merge(realm: &Realm) -> Result<()> {
     let report = realm.merge(&|_| {}).map_err(|e| e.to_string())?;
     if !report.ended || report.lost_count > 0 {
-        return Err(format!("it was not merged: {report}").into());
+        return Err(format!("it was not merged: {report:?}").into());
     }
     Ok(())
 }

@@ -127,7 +127,7 @@ fn run(auto_merge: AutoMerge, realm: &Weak<Realm>, world: &SharedWorld) {
             }
             Ok(report) => {
                 // The status keeps the missing rest.
-                let missing = (report.missing > 0).then(|| report.to_string());
+                let missing = report.warning();
                 if let Some(missing) = &missing {
                     tracing::warn!("decoupling {}: {missing}", realm.id());
                 }

@@ -167,9 +167,10 @@ impl fmt::Display for SubtreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubtreeError::Conflicts(report) => {
+                let conflicts = report.conflicts_in_short();
                 write!(
                     f,
-                    "others changed the same files, which the policy forbids (on_conflict: abort): {report}"
+                    "others changed the same files, which the policy forbids (on_conflict: abort): {conflicts}"
                 )
             }
             SubtreeError::Failed(error) => error.fmt(f),

@@ -547,8 +547,8 @@ pub(crate) fn part_with(realm: &Realm) -> Result<(), RealmError> {
         (false, _) => realm.leave(),
         (true, _) => match realm.merge(&|_| {}) {
             Ok(report) if !report.stopped => {
-                if report.missing > 0 {
-                    tracing::warn!("decoupling {}: {report}", realm.id());
+                if let Some(warning) = report.warning() {
+                    tracing::warn!("decoupling {}: {warning}", realm.id());
                 }
                 Ok(())
             }

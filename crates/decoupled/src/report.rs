@@ -1,18 +1,15 @@
-//! Reports about decoupled subtrees: status, progress and outcome of merges, differences. Displayed as tables,
-//! serialised as JSON.
-
-use std::borrow::Cow;
-use std::fmt;
+//! Reports about decoupled subtrees: status, progress and outcome of merges, differences. A mount sends them to commands as
+//! JSON, and commands show them as text.
 
 use chiton_model::merge::{Conflict, ConflictKind, Resolution, Version};
 use chiton_types::Ino;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::quoted::{if_no_text, quoted};
 use crate::text_merge::Agreed;
 
 /// The progress of a merge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeProgress {
     /// Events of the journal that are dealt with.
     pub events_done: u64,
@@ -21,12 +18,12 @@ pub struct MergeProgress {
 }
 
 /// A conflict: the state at the base, both changes, and the resolution.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConflictLine {
     /// The path, from the subtree's root.
     pub path: String,
     /// The same byte by byte, if it is no text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<Vec<u8>>,
     /// The state at the base.
     pub base: String,
@@ -45,7 +42,7 @@ pub struct ConflictLine {
     /// The name under which theirs is now, beside ours.
     pub aside: Option<String>,
     /// The same byte by byte, if it is no text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside_bytes: Option<Vec<u8>>,
 }
 
@@ -71,8 +68,11 @@ impl From<&Conflict> for ConflictLine {
 /// Most conflicts, and most lost events, that a report names; the rest it counts.
 pub(crate) const LINES_MAX: usize = 10_000;
 
+/// Most paths that an error message names.
+const PATHS_MAX: usize = 5;
+
 /// The outcome of a merge.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MergeReport {
     /// Events of the journal that were dealt with.
     pub events: u64,
@@ -142,10 +142,9 @@ impl ConflictLine {
 impl MergeReport {
     /// The report of a merge that does not begin because of conflicts; not stopped if there are none.
     pub(crate) fn of_conflicts(diff: &Diff) -> MergeReport {
-        let lines = diff.conflicts.iter().take(LINES_MAX);
         MergeReport {
             conflict_count: diff.conflicts.len() as u64,
-            conflicts: lines.map(|(change, theirs)| ConflictLine::of_change(change, *theirs)).collect(),
+            conflicts: diff.lines().take(LINES_MAX).collect(),
             stopped: !diff.conflicts.is_empty(),
             ..MergeReport::default()
         }
@@ -180,6 +179,29 @@ impl MergeReport {
         self.lost.extend(lost.iter().take(room).map(|(_, why)| why.clone()));
     }
 
+    /// What a merge leaves out although it was durable, for whoever looks after the journal; none if it merged all.
+    pub fn warning(&self) -> Option<String> {
+        let missing = self.missing;
+        let warning = || {
+            format!(
+                "{missing} events that were durable are missing: the journal was cut off (--accept-truncated)"
+            )
+        };
+        (missing > 0).then(warning)
+    }
+
+    /// How many conflicts there are, and the paths of the first, for an error message.
+    pub fn conflicts_in_short(&self) -> String {
+        let bytes = |line: &ConflictLine| {
+            quoted(line.path_bytes.as_deref().unwrap_or(line.path.as_bytes())).into_owned()
+        };
+        let mut paths: Vec<String> = self.conflicts.iter().take(PATHS_MAX).map(bytes).collect();
+        if self.conflict_count > paths.len() as u64 {
+            paths.push("…".to_owned());
+        }
+        format!("{} conflicts ({})", self.conflict_count, paths.join(", "))
+    }
+
     /// This one and one that came before it.
     pub fn after(mut self, before: MergeReport) -> MergeReport {
         self.events += before.events;
@@ -198,64 +220,8 @@ impl MergeReport {
     }
 }
 
-impl fmt::Display for MergeReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = if self.ended { "merged and recoupled" } else { "merged" };
-        let verb = if self.stopped { "stopped at a conflict" } else { end };
-        writeln!(
-            f,
-            "{verb}: {} events, of which {} were redundant, in {:.2} s ({} sent, {} bytes; {} changed nothing)",
-            self.events, self.squashed, self.seconds, self.sent, self.bytes, self.skipped
-        )?;
-        if self.conflict_count > 0 {
-            writeln!(f, "{} conflicts:\n{}", self.conflict_count, conflicts_table(&self.conflicts))?;
-        }
-        if self.missing > 0 {
-            let missing = self.missing;
-            writeln!(
-                f,
-                "{missing} events that were durable are missing: the journal was cut off (--accept-truncated)"
-            )?;
-        }
-        if self.lost_count > 0 {
-            writeln!(f, "{} events could not be carried out:", self.lost_count)?;
-            self.lost.iter().try_for_each(|why| writeln!(f, "  {why}"))?;
-        }
-        Ok(())
-    }
-}
-
-/// A path for a terminal.
-fn shown<'a>(text: &'a str, bytes: Option<&'a Vec<u8>>) -> Cow<'a, str> {
-    quoted(bytes.map_or(text.as_bytes(), Vec::as_slice))
-}
-
-/// Rows as lines whose cells stand below each other.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
-    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: [usize; N] = std::array::from_fn(widest);
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!(" {cell:<width$} "));
-        cells.collect::<String>().trim_end().to_owned()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
-fn conflicts_table(conflicts: &[ConflictLine]) -> String {
-    let mut rows = vec![["path", "before", "ours", "theirs", "outcome"].map(str::to_owned)];
-    for line in conflicts {
-        let path = shown(&line.path, line.path_bytes.as_ref());
-        let outcome = match &line.aside {
-            Some(aside) => format!("{} ({})", line.resolution, shown(aside, line.aside_bytes.as_ref())),
-            None => line.resolution.clone(),
-        };
-        rows.push([path.into_owned(), line.base.clone(), line.ours.clone(), line.theirs.clone(), outcome]);
-    }
-    aligned(&rows)
-}
-
 /// The status of a decoupled subtree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RealmStatus {
     /// The decoupling's number.
     pub realm: u32,
@@ -295,27 +261,8 @@ pub struct RealmStatus {
     pub ended: bool,
 }
 
-impl fmt::Display for RealmStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let branch = self.branch.as_ref().map(|name| format!(", branch {name}")).unwrap_or_default();
-        let mut rows = vec![
-            ("decoupling", format!("{} (client {}){branch}", self.realm, self.generation)),
-            ("policy", format!("{} ({}, {})", self.composition, self.consistency, self.durability)),
-            ("journal", format!("{}, {} bytes", self.journal, self.journal_bytes)),
-            ("events", format!("{}, durable {}, merged {}", self.events, self.durable, self.merged)),
-            ("not in the journal yet", format!("{} bytes", self.dirty_bytes)),
-            ("inode numbers left", format!("{} of {}", self.inodes_left, self.inodes_granted)),
-        ];
-        if let Some(trouble) = &self.trouble {
-            rows.push(("trouble", trouble.clone()));
-        }
-        let rows: Vec<_> = rows.into_iter().map(|(key, value)| [key.to_owned(), value]).collect();
-        f.write_str(&aligned(&rows))
-    }
-}
-
 /// The kind of a change to a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     /// Created.
@@ -333,7 +280,7 @@ pub enum ChangeKind {
 }
 
 /// A change that a merge would carry over.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Change {
     /// The path, from the subtree's root.
     pub path: String,
@@ -342,10 +289,10 @@ pub struct Change {
     /// The previous path of a renamed file.
     pub from: Option<String>,
     /// The path byte by byte, if it is no text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<Vec<u8>>,
     /// Where it was before byte by byte, if that is no text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_bytes: Option<Vec<u8>>,
 }
 
@@ -363,7 +310,7 @@ impl Change {
 }
 
 /// The change by other clients to a path that ours changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SideVersion {
     /// Changed or created by others.
@@ -373,22 +320,22 @@ pub enum SideVersion {
 }
 
 /// The effects that a merge would have now.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diff {
     /// Events of the journal that are not merged.
     pub events: u64,
     /// Our changes.
     pub changes: Vec<Change>,
-    /// Conflicts: our change and that of other clients. The JSON has the same form as in the report of a merge.
-    #[serde(serialize_with = "as_lines")]
+    /// Conflicts: our change and that of other clients.
     pub conflicts: Vec<(Change, SideVersion)>,
 }
 
-fn as_lines<S: Serializer>(conflicts: &[(Change, SideVersion)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(conflicts.iter().map(|(change, theirs)| ConflictLine::of_change(change, *theirs)))
-}
-
 impl Diff {
+    /// The conflicts in the form that they have in the report of a merge.
+    pub fn lines(&self) -> impl Iterator<Item = ConflictLine> + '_ {
+        self.conflicts.iter().map(|(change, theirs)| ConflictLine::of_change(change, *theirs))
+    }
+
     /// Equal outcomes on both sides are no conflict. (Of a file that moved only the content is the same.)
     pub(crate) fn leave_out(&mut self, agreed: &[Agreed]) {
         let is_agreed = |change: &Change| {
@@ -399,63 +346,5 @@ impl Diff {
             agreed.iter().any(|one| one.is_same() && one.path == path)
         };
         self.conflicts.retain(|(change, _)| !is_agreed(change));
-    }
-}
-
-impl fmt::Display for Diff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.changes.is_empty() && self.conflicts.is_empty() {
-            return write!(f, "nothing to merge");
-        }
-        // In the order of the changes; names that ours used for a while only are among them.
-        let mut conflicts = self.conflicts.iter().peekable();
-        let temporary = |f: &mut fmt::Formatter<'_>, (change, theirs): &(Change, SideVersion)| {
-            let path = shown(&change.path, change.path_bytes.as_ref());
-            let did = if *theirs == SideVersion::Removed { "removed it" } else { "have a file there" };
-            writeln!(f, "{:<11} {path}   (others {did})", "temporary")
-        };
-        for change in &self.changes {
-            while let Some(conflict) = conflicts.next_if(|(ours, _)| ours < change) {
-                temporary(f, conflict)?;
-            }
-            let path = shown(&change.path, change.path_bytes.as_ref());
-            write!(f, "{:<11} ", word(change.kind))?;
-            if let Some(from) = &change.from {
-                write!(f, "{} → ", shown(from, change.from_bytes.as_ref()))?;
-            }
-            writeln!(
-                f,
-                "{path}{}",
-                match conflicts.next_if(|(ours, _)| ours == change) {
-                    None => "",
-                    Some((_, SideVersion::Changed)) => "   (others changed it too)",
-                    Some((_, SideVersion::Removed)) => "   (others removed it)",
-                }
-            )?;
-        }
-        conflicts.try_for_each(|conflict| temporary(f, conflict))?;
-        write!(f, "{} changes, {} conflicts", self.changes.len(), self.conflicts.len())
-    }
-}
-
-fn word(kind: ChangeKind) -> &'static str {
-    match kind {
-        ChangeKind::Created => "new",
-        ChangeKind::Written => "content",
-        ChangeKind::Attributes => "attributes",
-        ChangeKind::Renamed => "moved",
-        ChangeKind::Linked => "linked",
-        ChangeKind::Removed => "removed",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cells_stand_below_each_other() {
-        let rows = [["a", "bc", "d"], ["café", "", "e"]].map(|row| row.map(str::to_owned));
-        assert_eq!(aligned(&rows), " a     bc  d\n café      e");
     }
 }

@@ -40,12 +40,12 @@ pub enum Choice {
 }
 
 /// A conflict, and whether the user has resolved it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenConflict {
     /// The path, from the subtree's root.
     pub path: String,
     /// The same byte by byte, if it is no text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<Vec<u8>>,
     /// Our change.
     pub ours: ChangeKind,
@@ -53,26 +53,6 @@ pub struct OpenConflict {
     pub theirs: SideVersion,
     /// Whether it is resolved.
     pub resolved: bool,
-}
-
-impl OpenConflict {
-    /// One line for a terminal.
-    pub fn line(&self) -> String {
-        let path = quoted(self.path_bytes.as_deref().unwrap_or(self.path.as_bytes()));
-        let ours = match self.ours {
-            ChangeKind::Created | ChangeKind::Linked => "new here",
-            ChangeKind::Written => "changed here",
-            ChangeKind::Attributes => "attributes changed here",
-            ChangeKind::Renamed => "moved here",
-            ChangeKind::Removed => "removed here",
-        };
-        let theirs = match self.theirs {
-            SideVersion::Changed => "changed or made by others",
-            SideVersion::Removed => "removed by others",
-        };
-        let state = if self.resolved { "resolved" } else { "open" };
-        format!("{state:<9} {path}: {ours}, {theirs}")
-    }
 }
 
 /// Resolved paths, each with a fingerprint of the others' version at that time.

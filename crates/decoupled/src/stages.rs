@@ -1,6 +1,5 @@
 //! The cost of a decoupling, by stage. It shows that the cost does not grow with the tree.
 
-use std::fmt;
 use std::time::Duration;
 
 use chiton_runtime::SharedWorld;
@@ -15,13 +14,6 @@ pub struct Stage {
     pub seconds: Option<f64>,
     /// The stage's result.
     pub what: String,
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let took = self.seconds.map_or_else(String::new, |seconds| format!("{:.2} ms", seconds * 1e3));
-        write!(f, "{:<14} {took:>10}  {}", self.name, self.what)
-    }
 }
 
 /// The stages so far, by a clock.

@@ -52,7 +52,7 @@ impl EndNotice {
     pub(crate) fn send_result(&self) -> Vec<String> {
         let State { waiting, undone } = std::mem::take(&mut *self.0.lock());
         let word = match undone.is_empty() {
-            true => ControlReply::Done { report: Value::Null, text: String::new(), exit_code: 0 },
+            true => ControlReply::Done { report: Value::Null, exit_code: 0 },
             false => ControlReply::Failed { message: undone.join("\n"), exit_code: FAILED },
         };
         for stream in waiting {

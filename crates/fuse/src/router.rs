@@ -402,7 +402,7 @@ impl Router {
             }
             // Another thread has given it back.
             _ if slot.is_over() => return Ok(()),
-            Ok(report) => report.to_string(),
+            Ok(report) => report.conflicts_in_short(),
             Err(error) => error.to_string(),
         };
         tracing::warn!("rmdir: the decoupled directory cannot be merged first: {why}");

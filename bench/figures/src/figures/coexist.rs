@@ -63,7 +63,7 @@ impl Job<'_> {
         if let Some(realm) = realm.filter(|_| self.policy == "batchfs") {
             let report = realm.merge(&|_| {}).map_err(|e| e.to_string())?;
             if !report.ended || report.lost_count > 0 {
-                return Err(format!("it was not merged: {report}").into());
+                return Err(format!("it was not merged: {report:?}").into());
             }
         }
         Ok(())

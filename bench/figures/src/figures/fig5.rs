@@ -145,7 +145,7 @@ fn in_batches(
                 let merge = || realm.sync(&|_| {}).map_err(|e| e.to_string().into());
                 let report = took.time_of_each(names.len(), merge)?;
                 if report.lost_count > 0 {
-                    return Err(format!("it was not merged: {report}").into());
+                    return Err(format!("it was not merged: {report:?}").into());
                 }
             }
         }

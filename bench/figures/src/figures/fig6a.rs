@@ -58,7 +58,7 @@ fn decoupled(setting: &Setting, clients: usize, names: &[String], policy: &str) 
     let merged = at_once(&realms, |_, realm| {
         let report = realm.merge(&|_| {}).map_err(|e| e.to_string())?;
         if !report.ended || report.lost_count > 0 {
-            return Err(format!("it was not merged: {report}").into());
+            return Err(format!("it was not merged: {report:?}").into());
         }
         Ok(())
     })?;

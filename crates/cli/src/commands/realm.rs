@@ -7,6 +7,7 @@ mod merged;
 mod recover;
 mod resolve;
 mod run;
+mod text;
 
 use std::path::PathBuf;
 
@@ -14,13 +15,14 @@ use chiton_policy::{OnConflict, OnFailure};
 use chiton_server::DataAddress;
 use clap::Args;
 
-pub(crate) use self::at_mount::{Done, MountedPath};
+pub(crate) use self::at_mount::{Done, MountedPath, diff_json};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::{decoupled, held};
 pub(crate) use self::merged::Merged;
 pub(crate) use self::recover::{recover, state_dir};
 pub(crate) use self::resolve::{Resolve, Side, conflicts, resolve};
 pub(crate) use self::run::{Ended, Surroundings, command, heeded, may_show, run, when_answering};
+pub(crate) use self::text::{conflicts as conflicts_text, diff as diff_text, merge_report};
 
 #[derive(Debug, Args)]
 #[command(

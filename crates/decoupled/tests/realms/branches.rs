@@ -111,9 +111,9 @@ fn a_merged_branch_conflicts_with_the_next_one() {
             OnConflict::Merge => unreachable!("not of these"),
         };
         let report = two.merge_with(Some(how), &|_| {}).expect("merged");
-        assert_eq!(report.conflict_count, 1, "{report}");
-        assert_eq!(report.conflicts[0].path, "both", "{report}");
-        assert_eq!(report.stopped, on_conflict == OnConflict::Abort, "{report}");
+        assert_eq!(report.conflict_count, 1, "{report:?}");
+        assert_eq!(report.conflicts[0].path, "both", "{report:?}");
+        assert_eq!(report.stopped, on_conflict == OnConflict::Abort, "{report:?}");
         let read = |path: &str| ours.client.read_file(path);
         match on_conflict {
             OnConflict::Overwrite => assert_eq!(read("/tree/both"), Ok(b"by two".to_vec())),
@@ -129,7 +129,7 @@ fn a_merged_branch_conflicts_with_the_next_one() {
                 assert_eq!(read("/tree/gone"), Ok(b"before".to_vec()));
                 // The branch still exists, and a repeated merge succeeds.
                 let report = two.merge(&|_| {}).expect("merged");
-                assert!(report.ended && !report.stopped, "{report}");
+                assert!(report.ended && !report.stopped, "{report:?}");
                 assert_eq!(read("/tree/both"), Ok(b"by two".to_vec()));
             }
         }

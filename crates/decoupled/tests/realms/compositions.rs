@@ -148,7 +148,7 @@ fn a_view_shows_unmerged_changes_of_a_running_job() {
         let composed = compose(&site, &[&realm]);
         assert!(!origins(&composed, "/job").contains_key("small"));
         let report = realm.merge(&|_| {}).expect("merged");
-        assert!(report.ended && report.conflict_count == 0 && report.lost_count == 0, "{report}");
+        assert!(report.ended && report.conflict_count == 0 && report.lost_count == 0, "{report:?}");
     }
 }
 

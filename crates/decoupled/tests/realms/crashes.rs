@@ -121,7 +121,11 @@ fn a_merge_resends_batches_that_a_dead_server_lost() {
                     site.start();
                 }
                 let report = merging.join().expect("no panic").expect("merged");
-                assert_eq!((report.conflict_count, &report.lost[..]), (0, &[][..]), "seed {seed}: {report}");
+                assert_eq!(
+                    (report.conflict_count, &report.lost[..]),
+                    (0, &[][..]),
+                    "seed {seed}: {report:?}"
+                );
             });
         }
         let expected = tree(&ours.client, "/twin");
@@ -210,7 +214,7 @@ fn a_client_resumes_its_journal_over_changes_by_others() {
     let realm = later.recover();
     let status = realm.status();
     // Its rows are those that it saw, so the journal fits them. The merge handles the changes of others.
-    assert!(status.merged < status.events && status.trouble.is_none(), "{status}");
+    assert!(status.merged < status.events && status.trouble.is_none(), "{status:?}");
     realm.client().create_file("/dir/newer", b"ours").expect("made");
     merge(&realm);
     for (name, content) in [("g", "before"), ("new", "ours"), ("newer", "ours")] {
@@ -366,7 +370,7 @@ fn unwritten_files_read_as_at_the_base_after_a_merge() {
     client.write(&client.caller(), fh, 0, b"ours").expect("written");
     client.release(fh).expect("closed");
     let report = realm.sync(&|_| {}).expect("merged so far");
-    assert_eq!(report.conflict_count, 1, "{report}");
+    assert_eq!(report.conflict_count, 1, "{report:?}");
     for _ in 0..2 {
         site.server().tidy().expect("tidied");
     }

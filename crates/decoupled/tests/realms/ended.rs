@@ -83,7 +83,7 @@ fn a_truncated_journal_is_resumed_only_if_accepted() {
 
     let accepting = accepting(&site, dir.parent().expect("the state directory"));
     let report = merge(&accepting.recover());
-    assert!(report.missing >= 1, "{report}");
+    assert!(report.missing >= 1, "{report:?}");
     let names = accepting.client.list("/job").expect("everybody's").len();
     assert!((1..20).contains(&names), "{names} files");
 }
@@ -140,8 +140,7 @@ fn a_journal_that_is_cut_off_under_its_client_is_not_merged_in_silence() {
     assert!(!realm.is_ended());
     realm.accept_truncated();
     let report = merge(&realm);
-    assert!(report.missing >= 1, "{report}");
-    assert!(report.to_string().contains("are missing"), "{report}");
+    assert!(report.missing >= 1, "{report:?}");
 }
 
 #[test]
@@ -196,7 +195,7 @@ fn a_client_hears_that_its_decoupling_was_ended_and_its_journal_becomes_a_branch
     assert_eq!(branch.client().read_file("/old"), Ok(b"after".to_vec()));
     assert_eq!(branch.client().read_file("/theirs"), Err(Refusal::NotFound), "what others did later");
     let report = merge(&branch);
-    assert_eq!(report.conflict_count, 1, "{report}");
+    assert_eq!(report.conflict_count, 1, "{report:?}");
     assert_eq!(others.client.read_file("/job/large"), Ok(large));
     assert_eq!(others.client.read_file("/job/theirs"), Ok(b"theirs".to_vec()));
     assert!(again.realms.left().expect("reported").is_empty());
@@ -324,7 +323,7 @@ fn a_rebased_branch_has_the_changes_of_both_sides() {
 
     let rebasing = site.connected();
     let stopped = rebasing.realms.rebase_branch(root, &name("one")).expect("compared");
-    assert!(stopped.stopped && stopped.conflict_count == 1, "{stopped}");
+    assert!(stopped.stopped && stopped.conflict_count == 1, "{stopped:?}");
     assert!(rebasing.realms.close().is_empty());
     let rebasing = site.connected();
     let branch = rebasing.realms.open_branch(root, &name("one")).expect("opened");
@@ -333,7 +332,7 @@ fn a_rebased_branch_has_the_changes_of_both_sides() {
     assert!(rebasing.realms.close().is_empty());
     let rebasing = site.connected();
     let done = rebasing.realms.rebase_branch(root, &name("one")).expect("rebased");
-    assert!(!done.stopped, "{done}");
+    assert!(!done.stopped, "{done:?}");
 
     let names: Vec<_> =
         rebasing.realms.branches(Some(root)).expect("reported").iter().map(|b| b.name()).collect();

@@ -31,7 +31,7 @@ fn the_hundred_and_first_file_gets_a_number_on_demand() {
         assert!(RealWorld.monotonic() - begun < PATIENCE, "the server keeps as many for it");
     }
     let status = realm.status();
-    assert!(status.inodes_granted >= 200 && status.trouble.is_none(), "{status}");
+    assert!(status.inodes_granted >= 200 && status.trouble.is_none(), "{status:?}");
     assert_eq!(merge(&realm).lost_count, 0);
     assert_eq!((ours.client.list("/job").expect("listed").len(), reserved(&site)), (101, 0));
 }

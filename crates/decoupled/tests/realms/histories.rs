@@ -33,7 +33,7 @@ fn check(seed: u64, policy: &str, syncs: bool, connected: bool) {
     let expected = tree(&party.client, "/twin");
     assert_eq!(tree(realm.client(), "/"), expected, "seed {seed}: within");
     let report = merge(&realm);
-    assert_eq!(report.conflict_count, 0, "seed {seed}: {report}");
+    assert_eq!(report.conflict_count, 0, "seed {seed}: {report:?}");
     assert_eq!(tree(&party.client, "/ours"), expected, "seed {seed}: merged");
     assert!(party.realms.list().is_empty());
 }

@@ -218,7 +218,7 @@ fn of_two_lists_one_is_there_and_a_copy_has_the_other() {
         }
         assert_eq!(merge(&one).conflict_count, 0);
         let report = two.merge_with(Some(how), &|_| {}).expect("merged");
-        assert!(report.ended && report.lost_count == 0 && report.conflict_count > 0, "{report}");
+        assert!(report.ended && report.lost_count == 0 && report.conflict_count > 0, "{report:?}");
         let see = |name: &str| {
             let path = format!("/t/{name}");
             (party.client.read_file(&path).expect("there"), shown(&party.client, &path, ACL_ACCESS))

@@ -190,7 +190,7 @@ fn equal_contents_do_not_settle_other_changes_to_the_file() {
         assert!(realm.merge(&|_| {}).expect("compared").stopped);
         realm.resolve_conflict(path.as_bytes(), Choice::Theirs).expect("resolved");
         let report = realm.merge(&|_| {}).expect("merged");
-        assert!(!report.stopped, "moved here: {is_moved_here}: {report}");
+        assert!(!report.stopped, "moved here: {is_moved_here}: {report:?}");
         assert_eq!(there.read_file(format!("/{path}")), Ok(b"theirs".to_vec()));
         assert_eq!(there.read_file("/kept"), Ok(b"by us".to_vec()));
     }
@@ -215,7 +215,7 @@ fn a_file_that_moved_and_is_the_same_on_both_sides_is_merged() {
     there.rename_path("/c", "/b").expect("moved");
     let report = realm.merge(&|_| {}).expect("merged");
     if report.stopped {
-        assert_eq!(report.sent, 0, "{report}");
+        assert_eq!(report.sent, 0, "{report:?}");
         for conflict in realm.conflicts().expect("reported") {
             realm.resolve_conflict(conflict.path.as_bytes(), Choice::Theirs).expect("resolved");
         }
@@ -247,7 +247,7 @@ fn a_file_removed_here_and_resolved_to_theirs_conflicts_once() {
         assert!(realm.merge(&|_| {}).expect("compared").stopped);
         realm.resolve_conflict(b"d", Choice::Theirs).expect("resolved");
         let report = realm.merge(&|_| {}).expect("merged");
-        assert!(!report.stopped && report.conflict_count == 0, "replaced: {is_replaced}: {report}");
+        assert!(!report.stopped && report.conflict_count == 0, "replaced: {is_replaced}: {report:?}");
         assert_eq!(there.read_file("/d"), Ok(b"theirs".to_vec()));
     }
 }
@@ -269,7 +269,7 @@ fn one_name_of_a_file_is_resolved_to_theirs_and_the_other_keeps_ours() {
     there.create_file("/new", b"theirs").expect("made");
     there.rename_path("/new", "/b").expect("replaced");
     let report = realm.merge(&|_| {}).expect("compared");
-    assert!(report.stopped && report.conflicts.iter().all(|conflict| conflict.path == "b"), "{report}");
+    assert!(report.stopped && report.conflicts.iter().all(|conflict| conflict.path == "b"), "{report:?}");
     realm.resolve_conflict(b"b", Choice::Theirs).expect("resolved");
     assert_eq!(here.read_file("/a"), Ok(b"ours".to_vec()));
     // Theirs took a name of the file, which counts as a change of it under the other.
@@ -303,7 +303,7 @@ fn a_file_whose_other_name_ours_replaces_gets_the_name_that_others_took() {
         here.create_file("/new", b"saved").expect("made");
         here.rename_path("/new", "/a").expect("saved");
         let report = merge(&realm);
-        assert!(report.conflict_count > 0, "{report}");
+        assert!(report.conflict_count > 0, "{report:?}");
         let names: BTreeSet<String> =
             there.list("/").expect("listed").into_iter().map(|entry| entry.name.to_string()).collect();
         let expect = ["a", "b"].into_iter().chain(beside).map(str::to_owned).collect();

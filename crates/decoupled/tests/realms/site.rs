@@ -145,8 +145,8 @@ impl Party {
 /// Merges without looking at the progress.
 pub(crate) fn merge(realm: &Realm) -> chiton_decoupled::MergeReport {
     let report = realm.merge(&|_| {}).expect("merged");
-    assert!(report.ended && !report.stopped, "{report}");
-    assert_eq!(report.lost, [""; 0], "{report}");
+    assert!(report.ended && !report.stopped, "{report:?}");
+    assert_eq!(report.lost, [""; 0], "{report:?}");
     report
 }
 

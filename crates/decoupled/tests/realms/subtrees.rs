@@ -30,7 +30,7 @@ fn changes_before_the_switch_are_visible_and_survive() {
         assert!(!job.is_synchronous());
 
         let report = job.sync_mode(true).expect("switched");
-        assert!(report.ended && report.conflict_count == 0 && report.lost_count == 0, "{report}");
+        assert!(report.ended && report.conflict_count == 0 && report.lost_count == 0, "{report:?}");
         assert!(job.is_synchronous() && ours.realms.list().is_empty());
         // Neither has a chance to send anything again.
         ours.client.abandon();
@@ -83,7 +83,7 @@ fn a_job_with_switches_equals_one_without() {
             }
             assert_eq!(others.client.list("/job").is_err(), alone, "{policy}");
             let report = job.sync_mode(alone).expect("switched");
-            assert_eq!((report.conflict_count, report.lost_count), (0, 0), "{report}");
+            assert_eq!((report.conflict_count, report.lost_count), (0, 0), "{report:?}");
             // Setting the present mode does nothing.
             job.sync_mode(alone).expect("it is in that mode");
             if alone {
@@ -116,7 +116,9 @@ fn a_forbidden_conflict_refuses_the_switch_of_modes() {
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(job.sync_mode(true).map_err(|e| e.refusal()).err(), Some(Refusal::Exists));
+        let error = job.sync_mode(true).expect_err("as before");
+        assert_eq!(error.refusal(), Refusal::Exists);
+        assert!(error.to_string().ends_with("1 conflicts (both)"), "{error}");
         assert!(!job.is_synchronous() && job.realm().is_some_and(|realm| realm.id() == before));
         assert_eq!(others.client.stat("/job/only-ours").map(drop), Err(Refusal::NotFound), "all or nothing");
     }

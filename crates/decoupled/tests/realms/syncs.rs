@@ -52,7 +52,7 @@ fn removed_files_are_not_sent_and_the_journal_stays_small() {
         assert!(realm.client().create_many("/", &names).expect("asked").iter().all(Result::is_ok));
         assert!(realm.client().unlink_many("/", &names).expect("asked").iter().all(Result::is_ok));
         let report = realm.sync(&|_| {}).expect("merged so far");
-        assert!(report.sent <= 2 && report.squashed >= 1_999, "{report}");
+        assert!(report.sent <= 2 && report.squashed >= 1_999, "{report:?}");
         bytes.push(realm.status().journal_bytes);
     }
     // Segments are trimmed whole: of 60 rounds with more than 100 KB each, a few stay.

@@ -1,13 +1,13 @@
 //! Carries out control requests.
 
-use std::fmt::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use chiton_client::LookUp;
-use chiton_decoupled::{Choice, MergeProgress, MergeReport, OpenConflict, RealmError};
+use chiton_decoupled::{Choice, MergeProgress, MergeReport, RealmError};
 use chiton_policy::OnConflict;
 use chiton_types::{Capabilities, Ino, Refusal};
 use rustix::net::UCred;
@@ -25,24 +25,38 @@ const WRITERS_PATIENCE: Duration = Duration::from_secs(2);
 /// Exit code of a command that a conflict stopped.
 const STOPPED: u8 = 5;
 
-type Done = (Value, String, u8);
+type Done = (Value, u8);
 /// Text is sent in pieces of about this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Bytes of a segment in one reply; a multiple of 3, so Base64 needs no padding.
 const SEGMENT_PIECE_BYTES: usize = 48 << 10;
 
-/// Sends a long text while it is written; the rest is the last piece.
+/// Sends a long report while it is written.
 struct Pieces<'a> {
     say: &'a dyn Fn(ControlReply),
-    text: String,
+    text: Vec<u8>,
 }
 
 impl Write for Pieces<'_> {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.text.push_str(text);
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(text);
         if self.text.len() >= PIECE_BYTES {
-            (self.say)(ControlReply::Text(std::mem::take(&mut self.text)));
+            self.flush()?;
+        }
+        Ok(text.len())
+    }
+
+    /// Sends what is there; a character that is cut off waits for its rest.
+    fn flush(&mut self) -> io::Result<()> {
+        let whole = match std::str::from_utf8(&self.text) {
+            Ok(text) => text.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        let rest = self.text.split_off(whole);
+        let piece = String::from_utf8(std::mem::replace(&mut self.text, rest)).map_err(io::Error::other)?;
+        if !piece.is_empty() {
+            (self.say)(ControlReply::Text(piece));
         }
         Ok(())
     }
@@ -70,20 +84,18 @@ pub(super) fn carry_out(
             }
             let report = slot.realm().sync(&|so_far: MergeProgress| report(so_far.into()))?;
             let report = slot.realm().as_named_here(report);
-            done(&report, &report, if report.stopped { STOPPED } else { 0 })
+            done(&report, if report.stopped { STOPPED } else { 0 })
         }),
-        ControlRequest::Diff { ino, json } => slot(router, peer, *ino).and_then(|slot| {
+        ControlRequest::Diff { ino } => slot(router, peer, *ino).and_then(|slot| {
             let diff = slot.realm().diff()?;
-            if *json {
-                return done(&diff, &"", 0);
-            }
-            let mut pieces = Pieces { say, text: String::new() };
-            write!(pieces, "{diff}").expect("pieces take everything");
-            Ok((Value::Null, pieces.text, 0))
+            let mut pieces = Pieces { say, text: Vec::new() };
+            let written = serde_json::to_writer(&mut pieces, &diff).map_err(io::Error::from);
+            written.and_then(|()| pieces.flush()).map_err(unreportable)?;
+            Ok((Value::Null, 0))
         }),
         ControlRequest::Conflicts { ino } => slot(router, peer, *ino).and_then(|slot| {
             let all = slot.realm().conflicts()?;
-            done(&all, &conflicts_text(&all), 0)
+            done(&all, 0)
         }),
         ControlRequest::Resolve { ino, rest, theirs } => slot(router, peer, *ino).and_then(|slot| {
             let choice = if *theirs { Choice::Theirs } else { Choice::Ours };
@@ -96,7 +108,7 @@ pub(super) fn carry_out(
             slot.realm().resolve_conflict(&path, choice)?;
             // The kernel may have cached content from before.
             router.forget(&slot);
-            Ok((json!({ "resolved": true }), "resolved".to_owned(), 0))
+            Ok((json!({ "resolved": true }), 0))
         }),
         ControlRequest::GiveBack { ino, how, force, on_conflict, accept_truncated } => {
             let end = resolution(on_conflict.as_deref()).map(|on_conflict| End {
@@ -114,44 +126,46 @@ pub(super) fn carry_out(
         }
         ControlRequest::KeepMounts => {
             router.keep_mounts();
-            Ok((Value::Null, String::new(), 0))
+            Ok((Value::Null, 0))
         }
         ControlRequest::Segments { ino } => {
-            slot(router, peer, *ino).and_then(|slot| done(&slot.realm().segments()?, &"", 0))
+            slot(router, peer, *ino).and_then(|slot| done(&slot.realm().segments()?, 0))
         }
         ControlRequest::Segment { ino, number, bytes_max } => slot(router, peer, *ino).and_then(|slot| {
             let bytes = slot.realm().segment(*number, *bytes_max)?;
             bytes.chunks(SEGMENT_PIECE_BYTES).for_each(|piece| say(ControlReply::Text(BASE64.encode(piece))));
-            Ok((Value::Null, String::new(), 0))
+            Ok((Value::Null, 0))
         }),
         ControlRequest::List => list(router),
         // It is kept for the end of the mount before it comes here.
-        ControlRequest::AwaitEnd => Ok((Value::Null, String::new(), 0)),
+        ControlRequest::AwaitEnd => Ok((Value::Null, 0)),
         ControlRequest::Probe => match router.global().probe() {
-            Ok(()) => Ok((Value::Null, String::new(), 0)),
+            Ok(()) => Ok((Value::Null, 0)),
             Err(why) => Err(RealmError::new(Refusal::NotConnected, why, "")),
         },
     };
     match done {
-        Ok((report, text, exit_code)) => ControlReply::Done { report, text, exit_code },
+        Ok((report, exit_code)) => ControlReply::Done { report, exit_code },
         Err(error) => ControlReply::Failed { message: error.to_string(), exit_code: error.exit_code() },
     }
 }
 
-fn done(report: &impl Serialize, text: &impl ToString, exit_code: u8) -> Result<Done, RealmError> {
-    let report = serde_json::to_value(report)
-        .map_err(|error| RealmError::new(Refusal::Io, format!("the report: {error}"), ""))?;
-    Ok((report, text.to_string(), exit_code))
+fn done(report: &impl Serialize, exit_code: u8) -> Result<Done, RealmError> {
+    Ok((serde_json::to_value(report).map_err(unreportable)?, exit_code))
+}
+
+fn unreportable(error: impl std::fmt::Display) -> RealmError {
+    RealmError::new(Refusal::Io, format!("the report: {error}"), "")
 }
 
 fn decouple(router: &Router, peer: &UCred, root: Ino, policy: Option<&str>) -> Result<Done, RealmError> {
     let asking = credentials_of(peer);
     let slot = router.decouple_at(&asking.caller(), root, policy.map(str::as_bytes))?;
     let status = slot.realm().status();
-    let (mut report, text, exit_code) = done(&status, &status, 0)?;
+    let (mut report, exit_code) = done(&status, 0)?;
     report["stages"] = json!(slot.realm().stages());
     report["on_failure"] = json!(slot.realm().policy().on_failure.word());
-    Ok((report, text, exit_code))
+    Ok((report, exit_code))
 }
 
 fn credentials_of(peer: &UCred) -> RequestCredentials {
@@ -184,15 +198,6 @@ fn slot(router: &Router, peer: &UCred, ino: u64) -> Result<Arc<Slot>, RealmError
             "ask one of them",
         )),
     }
-}
-
-/// Conflicts as text.
-pub(crate) fn conflicts_text(all: &[OpenConflict]) -> String {
-    if all.is_empty() {
-        return "no conflicts".to_owned();
-    }
-    let lines: Vec<String> = all.iter().map(OpenConflict::line).collect();
-    lines.join("\n")
 }
 
 /// How a decoupling is to end.
@@ -253,14 +258,13 @@ fn give_back(router: &Router, slot: &Slot, end: &End, report: &dyn Fn(Progress))
     if !is_merge {
         slot.give_back(|| slot.realm().discard())?;
         router.forget(slot);
-        let text = "dropped the changes; the directory is shared again".to_owned();
-        return Ok((json!({ "discarded": true, "ended": true }), text, 0));
+        return Ok((json!({ "discarded": true, "ended": true }), 0));
     }
     let report = slot.realm().as_named_here(merge(slot, on_conflict, report)?);
     if report.ended {
         router.forget(slot);
     }
-    done(&report, &report, if report.stopped { STOPPED } else { 0 })
+    done(&report, if report.stopped { STOPPED } else { 0 })
 }
 
 /// Merges; the realm waits only for the last of it.
@@ -284,6 +288,5 @@ fn merge(
 fn list(router: &Router) -> Result<Done, RealmError> {
     let realms = router.realms().map(|realms| realms.list()).unwrap_or_default();
     let all: Vec<_> = realms.iter().map(|realm| realm.status()).collect();
-    let text: Vec<String> = all.iter().map(ToString::to_string).collect();
-    done(&all, &text.join("\n\n"), 0)
+    done(&all, 0)
 }

@@ -19,12 +19,10 @@ pub enum ControlRequest {
         /// Any inode in the subtree.
         ino: u64,
     },
-    /// Shows the effects that a merge would have.
+    /// The effects that a merge would have: the JSON of a [`chiton_decoupled::Diff`], as pieces of text.
     Diff {
         /// Any inode in the subtree.
         ino: u64,
-        /// For programs: as a report, and not as text.
-        json: bool,
     },
     /// Lists conflicts.
     Conflicts {
@@ -96,14 +94,12 @@ pub enum GiveBack {
 pub enum ControlReply {
     /// The progress so far.
     Progress(Progress),
-    /// A piece of a long text for the user.
+    /// A piece of a long report, or of a journal's segment.
     Text(String),
     /// Success.
     Done {
-        /// JSON for programs.
+        /// As JSON; null if it was sent as `Text`.
         report: Value,
-        /// Text for users.
-        text: String,
         /// 0, or 5 if a conflict stopped it.
         exit_code: u8,
     },

@@ -76,7 +76,7 @@ impl Driver {
                 Ok(report) => {
                     conflicts += report.conflict_count;
                     if report.lost_count > 0 {
-                        return Err(format!("something is lost: {report}"));
+                        return Err(format!("something is lost: {report:?}"));
                     }
                     self.sides[n].is_safe();
                     let reported = (deaths == self.stage.deaths()).then_some(conflicts);
@@ -152,15 +152,15 @@ impl Driver {
     /// A conflict stopped it: a comparison does so before anything is merged.
     fn stopped(&mut self, n: usize, before: &View, report: &MergeReport, deaths: u64) -> Result<(), String> {
         if self.sides[n].setup.on_conflict != "abort" {
-            return Err(format!("it stops, which its policy does not say: {report}"));
+            return Err(format!("it stops, which its policy does not say: {report:?}"));
         }
         if report.conflict_count == 0 {
-            return Err(format!("it stops without a conflict: {report}"));
+            return Err(format!("it stops without a conflict: {report:?}"));
         }
         // No client acts meanwhile, so the comparison finds all conflicts.
         let is_undisturbed = deaths == self.stage.deaths() && !self.others_merge_by_themselves(n);
         if report.sent > 0 && is_undisturbed && self.case.is_wide {
-            return Err(format!("a comparison found nothing, and the merge stops in its midst: {report}"));
+            return Err(format!("a comparison found nothing, and the merge stops in its midst: {report:?}"));
         }
         if report.sent == 0 && !self.sides[n].is_merged_partly && !self.others_merge_by_themselves(n) {
             let tree = self.look()?;

@@ -402,7 +402,7 @@ impl Desk<'_> {
 
     fn look_at(&self, report: &chiton_decoupled::MergeReport) {
         if report.stopped || report.conflict_count + report.lost_count > 0 {
-            self.push(Happened::MergeTrouble { client: self.live.id, what: report.to_string() });
+            self.push(Happened::MergeTrouble { client: self.live.id, what: format!("{report:?}") });
         }
     }
 

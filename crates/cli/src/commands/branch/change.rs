@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use chiton_decoupled::{Branch, Choice, MergeProgress, OpenConflict, Realm, RealmError, User};
+use chiton_decoupled::{Branch, Choice, MergeProgress, Realm, RealmError, User};
 use chiton_fuse::{ControlRequest, GiveBack};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::tree::{Tree, failure, name};
 use super::{Create, Delete, Diff, Merge, Resolve, Where};
 use crate::commands::policy::Given;
-use crate::commands::realm::{Done, Merged, MountedPath};
+use crate::commands::realm::{Done, Merged, MountedPath, conflicts_text, diff_json, diff_text, merge_report};
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 
@@ -36,10 +36,10 @@ pub(super) fn create(args: &Create) -> Outcome {
 }
 
 pub(super) fn diff(args: &Diff) -> Outcome {
-    let ask = |ino| ControlRequest::Diff { ino, json: args.at.json };
+    let ask = |ino| ControlRequest::Diff { ino };
     with_branch(&args.at, &args.name, "chiton branch diff", &ask, &|realm| {
         let diff = realm.diff()?;
-        done(&diff, diff.to_string(), 0)
+        Ok(Done { report: diff_json(&diff), text: diff_text(&diff), exit_code: 0 })
     })
 }
 
@@ -47,9 +47,7 @@ pub(super) fn conflicts(args: &Diff) -> Outcome {
     let ask = |ino| ControlRequest::Conflicts { ino };
     with_branch(&args.at, &args.name, "chiton branch conflicts", &ask, &|realm| {
         let all = realm.conflicts()?;
-        let lines: Vec<String> = all.iter().map(OpenConflict::line).collect();
-        let text = if all.is_empty() { "no conflicts".to_owned() } else { lines.join("\n") };
-        done(&all, text, 0)
+        done(&all, conflicts_text(&all), 0)
     })
 }
 
@@ -90,7 +88,8 @@ pub(super) fn rebase(args: &Diff) -> Outcome {
     let report = tree.realms.rebase_branch(tree.root, &name).map_err(failure)?;
     let text = match report.stopped {
         true => {
-            format!("{report}not rebased: settle the conflicts with chiton branch resolve, then rebase again")
+            let merged = merge_report(&report);
+            format!("{merged}not rebased: settle the conflicts with chiton branch resolve, then rebase again")
         }
         false => format!("branch {} is rebased: {} changes were repeated", args.name, report.events),
     };
@@ -121,7 +120,7 @@ pub(super) fn merge(args: &Merge) -> Outcome {
         let work = Work::counting("merging", "events");
         let report = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
         let report = realm.as_named_here(realm.merge_with(args.on_conflict, &report)?);
-        done(&report, report.to_string(), if report.stopped { Class::Conflict as u8 } else { 0 })
+        done(&report, merge_report(&report), if report.stopped { Class::Conflict as u8 } else { 0 })
     })
 }
 

@@ -4,12 +4,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use chiton_decoupled::Stage;
+use chiton_decoupled::{ConflictLine, Diff, MergeReport, OpenConflict, RealmStatus, Stage};
 use chiton_fuse::{ControlReply, ControlRequest, GiveBack, ask_control};
 use rustix::io::Errno;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::{Decouple, Discard, Merge, Recouple, Within, list};
+use super::{Decouple, Discard, Merge, Recouple, Within, list, text};
 use crate::commands::policy::Given;
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
@@ -88,9 +89,10 @@ impl MountedPath {
     /// Asks its mount; how far a merge is is shown.
     pub(crate) fn ask(&self, request: &ControlRequest) -> Outcome<Done> {
         let work = Work::counting("merging", "events");
+        let mut pieces = String::new();
         let mut report = |word: ControlReply| match word {
             ControlReply::Progress(so_far) => work.count(so_far.events_done, so_far.events_total),
-            ControlReply::Text(piece) => print!("{piece}"),
+            ControlReply::Text(piece) => pieces.push_str(&piece),
             ControlReply::Done { .. } | ControlReply::Failed { .. } => {}
         };
         let reply = ask_control(&self.socket, request, &mut report).map_err(|error| {
@@ -103,13 +105,56 @@ impl MountedPath {
             Failure::failed(format!("the mount does not answer on {}: {error}{hint}", self.socket.display()))
         })?;
         match reply {
-            ControlReply::Done { report, text, exit_code } => Ok(Done { report, text, exit_code }),
+            ControlReply::Done { report, exit_code } => {
+                let (report, text) = shown(request, report, &pieces).map_err(|error| {
+                    Failure::failed(format!(
+                        "the report of the mount cannot be read: {error}; is it of another version?"
+                    ))
+                })?;
+                Ok(Done { report, text, exit_code })
+            }
             ControlReply::Failed { message, exit_code } => Err(Failure::new(Class::of(exit_code), message)),
             ControlReply::Progress(_) | ControlReply::Text(_) => {
                 Err(Failure::failed("the mount ended its answer early; read its log"))
             }
         }
     }
+}
+
+/// The reply to a request as JSON and as text. `pieces`: what of it came before.
+fn shown(
+    request: &ControlRequest,
+    report: Value,
+    pieces: &str,
+) -> Result<(Value, String), serde_json::Error> {
+    let text = match request {
+        ControlRequest::Decouple { .. } => text::status(&RealmStatus::deserialize(&report)?),
+        ControlRequest::GiveBack { .. } if report["discarded"] == true => {
+            "dropped the changes; the directory is shared again".to_owned()
+        }
+        ControlRequest::Sync { .. } | ControlRequest::GiveBack { .. } => {
+            text::merge_report(&MergeReport::deserialize(&report)?)
+        }
+        ControlRequest::Diff { .. } => {
+            let diff: Diff = serde_json::from_str(pieces)?;
+            return Ok((diff_json(&diff), text::diff(&diff)));
+        }
+        ControlRequest::Conflicts { .. } => text::conflicts(&Vec::<OpenConflict>::deserialize(&report)?),
+        ControlRequest::Resolve { .. } => "resolved".to_owned(),
+        ControlRequest::KeepMounts
+        | ControlRequest::Segments { .. }
+        | ControlRequest::Segment { .. }
+        | ControlRequest::List
+        | ControlRequest::Probe
+        | ControlRequest::AwaitEnd => String::new(),
+    };
+    Ok((report, text))
+}
+
+/// A diff for programs: conflicts in the form that they have in the report of a merge.
+pub(crate) fn diff_json(diff: &Diff) -> Value {
+    let conflicts: Vec<ConflictLine> = diff.lines().collect();
+    json!({ "events": diff.events, "changes": diff.changes, "conflicts": conflicts })
 }
 
 impl Done {
@@ -143,9 +188,9 @@ pub(crate) fn decouple(args: &Decouple) -> Outcome {
 fn stages(report: &Value) -> String {
     let all: Vec<Stage> = serde_json::from_value(report["stages"].clone()).unwrap_or_default();
     let seconds: f64 = all.iter().filter_map(|stage| stage.seconds).sum();
-    let mut lines: Vec<String> = all.iter().map(Stage::to_string).collect();
+    let mut lines: Vec<String> = all.iter().map(text::stage).collect();
     let what = "none of it grows with the tree".to_owned();
-    lines.push(Stage { name: "in all".to_owned(), seconds: Some(seconds), what }.to_string());
+    lines.push(text::stage(&Stage { name: "in all".to_owned(), seconds: Some(seconds), what }));
     lines.join("\n")
 }
 
@@ -156,7 +201,7 @@ pub(crate) fn sync(args: &Within) -> Outcome {
 
 pub(crate) fn diff(args: &Within) -> Outcome {
     let place = MountedPath::find(&args.path)?;
-    place.ask(&ControlRequest::Diff { ino: place.ino, json: args.json })?.show(args.json)
+    place.ask(&ControlRequest::Diff { ino: place.ino })?.show(args.json)
 }
 
 pub(crate) fn merge(args: &Merge) -> Outcome {

@@ -18,6 +18,7 @@ use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use super::Recover;
+use super::text;
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 use crate::{reach, target};
@@ -222,12 +223,13 @@ fn end(args: &Recover, realm: &Realm) -> Result<(Value, String), RealmError> {
     let work = Work::counting("merging", "events");
     let report = |so_far: MergeProgress| work.count(so_far.events_done, so_far.events_total);
     let report = realm.merge(&report)?;
+    let said = text::merge_report(&report);
     if report.stopped {
         let what =
-            format!("decoupling {}: a conflict stopped the merge (on_conflict: abort)\n{report}", realm.id());
+            format!("decoupling {}: a conflict stopped the merge (on_conflict: abort)\n{said}", realm.id());
         return Err(RealmError::new(chiton_types::Refusal::Exists, what, ""));
     }
-    let text = format!("decoupling {}: {report}", realm.id());
+    let text = format!("decoupling {}: {said}", realm.id());
     let mut value = serde_json::to_value(&report).unwrap_or_default();
     value["realm"] = realm.id().0.into();
     Ok((value, text))

@@ -248,7 +248,7 @@ impl Job {
                 true => Ok(()),
                 false => {
                     realm.merge(&|_| {}).and_then(|report| match report.stopped || report.lost_count > 0 {
-                        true => Err(RealmError::new(Refusal::Invalid, report.to_string(), "")),
+                        true => Err(RealmError::new(Refusal::Invalid, format!("{report:?}"), "")),
                         false => Ok(()),
                     })
                 }

@@ -300,7 +300,7 @@ fn merge(desk: &Desk, realm: &Arc<Realm>) -> Result<(), String> {
     let merged = within(desk, realm, |realm| realm.merge(&|_| {}));
     let report = merged.map_err(|error| format!("what was gone on with is not merged: {error}"))?;
     match report.stopped || report.conflict_count + report.lost_count > 0 {
-        true => Err(format!("a merge where nobody else acts: {report}")),
+        true => Err(format!("a merge where nobody else acts: {report:?}")),
         false => Ok(()),
     }
 }

@@ -1,0 +1,244 @@
+//! Reports about decoupled subtrees as text.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use chiton_decoupled::{
+    Change, ChangeKind, ConflictLine, Diff, MergeReport, OpenConflict, RealmStatus, SideVersion, Stage,
+    quoted,
+};
+
+/// The outcome of a merge, with a table of its conflicts.
+pub(crate) fn merge_report(report: &MergeReport) -> String {
+    let mut text = String::new();
+    write_merge_report(&mut text, report).expect("a string takes everything");
+    text
+}
+
+fn write_merge_report(out: &mut String, report: &MergeReport) -> fmt::Result {
+    let end = if report.ended { "merged and recoupled" } else { "merged" };
+    let verb = if report.stopped { "stopped at a conflict" } else { end };
+    writeln!(
+        out,
+        "{verb}: {} events, of which {} were redundant, in {:.2} s ({} sent, {} bytes; {} changed nothing)",
+        report.events, report.squashed, report.seconds, report.sent, report.bytes, report.skipped
+    )?;
+    if report.conflict_count > 0 {
+        writeln!(out, "{} conflicts:\n{}", report.conflict_count, conflicts_table(&report.conflicts))?;
+    }
+    if let Some(warning) = report.warning() {
+        writeln!(out, "{warning}")?;
+    }
+    if report.lost_count > 0 {
+        writeln!(out, "{} events could not be carried out:", report.lost_count)?;
+        report.lost.iter().try_for_each(|why| writeln!(out, "  {why}"))?;
+    }
+    Ok(())
+}
+
+/// A path for a terminal.
+fn shown<'a>(text: &'a str, bytes: Option<&'a Vec<u8>>) -> Cow<'a, str> {
+    quoted(bytes.map_or(text.as_bytes(), Vec::as_slice))
+}
+
+/// Rows as lines whose cells stand below each other.
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; N] = std::array::from_fn(widest);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!(" {cell:<width$} "));
+        cells.collect::<String>().trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn conflicts_table(conflicts: &[ConflictLine]) -> String {
+    let mut rows = vec![["path", "before", "ours", "theirs", "outcome"].map(str::to_owned)];
+    for line in conflicts {
+        let path = shown(&line.path, line.path_bytes.as_ref());
+        let outcome = match &line.aside {
+            Some(aside) => format!("{} ({})", line.resolution, shown(aside, line.aside_bytes.as_ref())),
+            None => line.resolution.clone(),
+        };
+        rows.push([path.into_owned(), line.base.clone(), line.ours.clone(), line.theirs.clone(), outcome]);
+    }
+    aligned(&rows)
+}
+
+/// The status of a decoupled subtree.
+pub(crate) fn status(status: &RealmStatus) -> String {
+    let branch = status.branch.as_ref().map(|name| format!(", branch {name}")).unwrap_or_default();
+    let mut rows = vec![
+        ("decoupling", format!("{} (client {}){branch}", status.realm, status.generation)),
+        ("policy", format!("{} ({}, {})", status.composition, status.consistency, status.durability)),
+        ("journal", format!("{}, {} bytes", status.journal, status.journal_bytes)),
+        ("events", format!("{}, durable {}, merged {}", status.events, status.durable, status.merged)),
+        ("not in the journal yet", format!("{} bytes", status.dirty_bytes)),
+        ("inode numbers left", format!("{} of {}", status.inodes_left, status.inodes_granted)),
+    ];
+    if let Some(trouble) = &status.trouble {
+        rows.push(("trouble", trouble.clone()));
+    }
+    let rows: Vec<_> = rows.into_iter().map(|(key, value)| [key.to_owned(), value]).collect();
+    aligned(&rows)
+}
+
+/// A stage of a decoupling, and how long it took.
+pub(crate) fn stage(stage: &Stage) -> String {
+    let took = stage.seconds.map_or_else(String::new, |seconds| format!("{:.2} ms", seconds * 1e3));
+    format!("{:<14} {took:>10}  {}", stage.name, stage.what)
+}
+
+/// What a merge would do now: a line for each change.
+pub(crate) fn diff(diff: &Diff) -> String {
+    let mut text = String::new();
+    write_diff(&mut text, diff).expect("a string takes everything");
+    text
+}
+
+fn write_diff(out: &mut String, diff: &Diff) -> fmt::Result {
+    if diff.changes.is_empty() && diff.conflicts.is_empty() {
+        return write!(out, "nothing to merge");
+    }
+    // In the order of the changes; names that ours used for a while only are among them.
+    let mut conflicts = diff.conflicts.iter().peekable();
+    let temporary = |out: &mut String, (change, theirs): &(Change, SideVersion)| {
+        let path = shown(&change.path, change.path_bytes.as_ref());
+        let did = if *theirs == SideVersion::Removed { "removed it" } else { "have a file there" };
+        writeln!(out, "{:<11} {path}   (others {did})", "temporary")
+    };
+    for change in &diff.changes {
+        while let Some(conflict) = conflicts.next_if(|(ours, _)| ours < change) {
+            temporary(out, conflict)?;
+        }
+        let path = shown(&change.path, change.path_bytes.as_ref());
+        write!(out, "{:<11} ", word(change.kind))?;
+        if let Some(from) = &change.from {
+            write!(out, "{} → ", shown(from, change.from_bytes.as_ref()))?;
+        }
+        writeln!(
+            out,
+            "{path}{}",
+            match conflicts.next_if(|(ours, _)| ours == change) {
+                None => "",
+                Some((_, SideVersion::Changed)) => "   (others changed it too)",
+                Some((_, SideVersion::Removed)) => "   (others removed it)",
+            }
+        )?;
+    }
+    conflicts.try_for_each(|conflict| temporary(out, conflict))?;
+    write!(out, "{} changes, {} conflicts", diff.changes.len(), diff.conflicts.len())
+}
+
+fn word(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Created => "new",
+        ChangeKind::Written => "content",
+        ChangeKind::Attributes => "attributes",
+        ChangeKind::Renamed => "moved",
+        ChangeKind::Linked => "linked",
+        ChangeKind::Removed => "removed",
+    }
+}
+
+/// Conflicts, a line each.
+pub(crate) fn conflicts(all: &[OpenConflict]) -> String {
+    if all.is_empty() {
+        return "no conflicts".to_owned();
+    }
+    all.iter().map(conflict).collect::<Vec<_>>().join("\n")
+}
+
+fn conflict(one: &OpenConflict) -> String {
+    let path = quoted(one.path_bytes.as_deref().unwrap_or(one.path.as_bytes()));
+    let ours = match one.ours {
+        ChangeKind::Created | ChangeKind::Linked => "new here",
+        ChangeKind::Written => "changed here",
+        ChangeKind::Attributes => "attributes changed here",
+        ChangeKind::Renamed => "moved here",
+        ChangeKind::Removed => "removed here",
+    };
+    let theirs = match one.theirs {
+        SideVersion::Changed => "changed or made by others",
+        SideVersion::Removed => "removed by others",
+    };
+    let state = if one.resolved { "resolved" } else { "open" };
+    format!("{state:<9} {path}: {ours}, {theirs}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_stand_below_each_other() {
+        let rows = [["a", "bc", "d"], ["café", "", "e"]].map(|row| row.map(str::to_owned));
+        assert_eq!(aligned(&rows), " a     bc  d\n café      e");
+    }
+
+    fn change(path: &str, kind: ChangeKind, from: Option<&str>) -> Change {
+        let (path, from) = (path.to_owned(), from.map(str::to_owned));
+        Change { path, kind, from, path_bytes: None, from_bytes: None }
+    }
+
+    #[test]
+    fn a_diff_shows_each_change_with_what_others_did_and_names_of_a_while_among_them() {
+        let moved = change("dir/there", ChangeKind::Renamed, Some("here"));
+        let mut odd = change("odd?", ChangeKind::Written, None);
+        odd.path_bytes = Some(b"odd\n".to_vec());
+        let changes = vec![change("a", ChangeKind::Created, None), moved.clone(), odd.clone()];
+        let passing = change("b", ChangeKind::Created, None);
+        let gone = change("z", ChangeKind::Removed, None);
+        let conflicts = vec![
+            (passing, SideVersion::Changed),
+            (moved, SideVersion::Removed),
+            (odd, SideVersion::Changed),
+            (gone, SideVersion::Removed),
+        ];
+        let all = Diff { events: 9, changes, conflicts };
+        let lines = [
+            "new         a",
+            "temporary   b   (others have a file there)",
+            "moved       here → dir/there   (others removed it)",
+            "content     $'odd\\n'   (others changed it too)",
+            "temporary   z   (others removed it)",
+            "3 changes, 4 conflicts",
+        ];
+        assert_eq!(diff(&all), lines.join("\n"));
+        assert_eq!(diff(&Diff::default()), "nothing to merge");
+        // As a mount sends it, and a command reads it.
+        let sent = serde_json::to_string(&all).expect("JSON");
+        assert_eq!(serde_json::from_str::<Diff>(&sent).expect("a diff"), all);
+    }
+
+    #[test]
+    fn a_merge_report_says_what_was_lost_and_reads_back_as_it_was_sent() {
+        let conflict = serde_json::json!({
+            "path": "f", "base": "present", "ours": "changed", "theirs": "removed",
+            "resolution": "ours", "aside": "f.theirs",
+        });
+        let conflict: ConflictLine = serde_json::from_value(conflict).expect("a conflict");
+        let report = MergeReport {
+            events: 7,
+            conflict_count: 1,
+            conflicts: vec![conflict],
+            missing: 2,
+            lost_count: 1,
+            lost: vec!["no space".to_owned()],
+            ended: true,
+            ..MergeReport::default()
+        };
+        let text = merge_report(&report);
+        for part in [
+            "merged and recoupled: 7 events",
+            "1 conflicts:\n",
+            " ours (f.theirs)",
+            "2 events that were durable",
+            "  no space\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in {text}");
+        }
+        let sent = serde_json::to_value(&report).expect("JSON");
+        assert_eq!(serde_json::from_value::<MergeReport>(sent).expect("a report"), report);
+    }
+}
