@@ -16,6 +16,10 @@ impl Random {
     pub fn below(&mut self, n: usize) -> usize {
         (self.draw() % n as u64) as usize
     }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.draw() as u8).collect()
+    }
 }
 
 /// Numbers that often break readers.

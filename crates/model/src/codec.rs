@@ -4,7 +4,6 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Kind, Mode, Name, RealmId};
 
 use crate::change::Body;
-use crate::decoupling::DECOUPLING_TEXT_BYTES_MAX;
 use crate::extent::{EXTENT_BYTES_MIN, Extent};
 use crate::op::FILE_BYTES_MAX;
 
@@ -68,29 +67,6 @@ pub fn take_id(from: &mut Take<'_>) -> Result<RealmId, Malformed> {
     match from.u32()? {
         0 => Err(Malformed { expected: "the number of a decoupling" }),
         id => Ok(RealmId(id)),
-    }
-}
-
-pub fn put_optional_name(out: &mut Vec<u8>, name: Option<&Name>) {
-    out.put_u8(u8::from(name.is_some()));
-    if let Some(name) = name {
-        out.put_bytes(name.as_bytes());
-    }
-}
-
-pub fn take_optional_name(from: &mut Take<'_>) -> Result<Option<Name>, Malformed> {
-    match from.u8()? {
-        0 => Ok(None),
-        1 => Ok(Some(take_name(from)?)),
-        _ => Err(Malformed { expected: "a flag" }),
-    }
-}
-
-pub fn take_text(from: &mut Take<'_>) -> Result<String, Malformed> {
-    let bytes = from.bytes()?;
-    match std::str::from_utf8(bytes) {
-        Ok(text) if text.len() <= DECOUPLING_TEXT_BYTES_MAX => Ok(text.to_owned()),
-        _ => Err(Malformed { expected: "a text of bounded size" }),
     }
 }
 

@@ -20,10 +20,13 @@ use chiton_types::{Attr, BlockId, Ino, Kind, Mode, Name, Position, RealmId, Sess
 use serde_json::{Value, json};
 
 use crate::change::{AttrChange, Body, Hold, SetTime, XattrHow};
+use crate::choice_code;
 use crate::codec::file_bytes;
 use crate::decoupling::{Attached, Decoupling, MergedUpTo};
 use crate::extent::Extent;
-use crate::field::{Code, FileBytes, Hidden, Range, Shown, Text, add_json, listed};
+use crate::field::{
+    Code, FileBytes, Hidden, Positive, Range, Sample, Samples, Shown, Text, Variants, add_json, listed,
+};
 use crate::footprint::{Footprint, NameChange, Role, Rows};
 use crate::op::Op;
 use crate::policy::PolicyChange;
@@ -144,6 +147,30 @@ macro_rules! events {
                     ])
                     .join(", "),
                 )),+]
+            }
+        }
+
+        impl Variants<Event> for Event {
+            const VARIANTS: &'static [&'static str] = &[$(stringify!($variant)),+];
+
+            #[allow(unused_assignments, reason = "the last number is not looked at")]
+            fn sample_variant(at: usize, from: &mut Samples<'_>) -> Event {
+                let mut number = 0;
+                $(
+                    if at == number {
+                        loop {
+                            $($(let $field = <$crate::codec!($type $(, $codec)?) as Sample<$type>>::sample(from);)+)?
+                            $(let $inner = <$inner_type as Sample<$inner_type>>::sample(from);)?
+                            // Without bytes every number is 0, so this ends.
+                            $(if $valid.is_err() {
+                                continue;
+                            })?
+                            return Event::$variant $({ $($field),+ })? $(($inner))?;
+                        }
+                    }
+                    number += 1;
+                )+
+                panic!("variant {at} of Event")
             }
         }
     };
@@ -413,7 +440,7 @@ events! {
     /// Nothing, in so many positions, at least 1: changes that are not journalled, or what a journal tool has erased.
     15 "skipped" Skipped {
         /// Positions that it takes. Every other event takes one.
-        count: u32,
+        count: u32 as Positive,
     }
     footprint { Footprint::nowhere() }
     text {
@@ -422,7 +449,6 @@ events! {
             count => format!("nothing, in {count} positions"),
         }
     }
-    valid { if count > 0 { Ok(()) } else { Err(Malformed { expected: "a count of positions, at least 1" }) } }
 
     /// An orphan gets a name again (a merge brings back what others removed).
     16 "restore" Restore {
@@ -486,7 +512,9 @@ events! {
     }
     footprint { Footprint::nowhere() }
     text {{
-        let count: u64 = ranges.iter().map(|(first, end)| end.0.saturating_sub(first.0)).sum();
+        // The ranges of a damaged journal may be any.
+        let lengths = ranges.iter().map(|(first, end)| end.0.saturating_sub(first.0));
+        let count = lengths.fold(0, u64::saturating_add);
         format!("decoupling {id} may use {count} more inode numbers")
     }}
 
@@ -565,36 +593,11 @@ impl Over {
     }
 }
 
-/// A tag, and the inode unless the tag is 0.
-impl Code<Over> for Over {
-    const BYTES_MIN: usize = 1;
-
-    fn form() -> String {
-        "u8 (0 nothing, 1 replaced, 2 replaced and orphan, 3 exchanged), ino unless it is 0".to_owned()
-    }
-
-    fn put(over: &Over, out: &mut Vec<u8>) {
-        out.put_u8(match over {
-            Over::Nothing => 0,
-            Over::Replaced { orphan: false, .. } => 1,
-            Over::Replaced { orphan: true, .. } => 2,
-            Over::Exchanged { .. } => 3,
-        });
-        if let Some(other) = over.ino() {
-            out.put_u64(other.0);
-        }
-    }
-
-    fn take(from: &mut Take<'_>) -> Result<Over, Malformed> {
-        Ok(match from.u8()? {
-            0 => Over::Nothing,
-            1 => Over::Replaced { ino: Ino(from.u64()?), orphan: false },
-            2 => Over::Replaced { ino: Ino(from.u64()?), orphan: true },
-            3 => Over::Exchanged { ino: Ino(from.u64()?) },
-            _ => return Err(Malformed { expected: "a kind of rename" }),
-        })
-    }
-}
+choice_code! { Over => Over "u8 (0 nothing, 1 replaced, 2 replaced and orphan, 3 exchanged), ino unless it is 0" {
+    0 Nothing
+    1 Replaced { (2) orphan, ino: Ino }
+    3 Exchanged { ino: Ino }
+} }
 
 impl Shown<Over> for Over {
     fn json(over: &Over) -> Value {

@@ -32,7 +32,7 @@ use crate::table::Layout;
 
 pub use cred::GROUPS_MAX;
 pub use sample::Samples;
-pub use values::{Bits, FileBytes, Fixed, Hidden, Range, Text, Upto};
+pub use values::{Bits, FileBytes, Fixed, Hidden, Positive, Range, Text, Upto};
 
 /// Most items for which memory is reserved before the first is read: a sender can claim any count.
 const ITEMS_RESERVED_MAX: usize = 1024;

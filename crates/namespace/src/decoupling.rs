@@ -13,6 +13,7 @@
 
 use std::cell::RefCell;
 
+use chiton_model::field::Code;
 use chiton_model::merge::MergeMap;
 use chiton_model::{Attached, Decoupling, MergedUpTo};
 use chiton_types::{Ino, Kind, Name, Position, RealmId, Refusal};
@@ -29,7 +30,7 @@ const CACHE_MAX: usize = 1 << 16;
 impl TableValue for Decoupling {
     fn encode(&self) -> Vec<u8> {
         let mut v = Vec::new();
-        self.put(&mut v);
+        Decoupling::put(self, &mut v);
         v
     }
     fn heap_bytes(&self) -> usize {

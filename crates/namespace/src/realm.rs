@@ -10,6 +10,7 @@
 use std::cell::RefCell;
 
 use chiton_model::Event;
+use chiton_model::field::Code;
 use chiton_model::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Kind, Refusal, Time};
@@ -27,7 +28,7 @@ const CACHE_MAX: usize = 1 << 16;
 impl TableValue for PolicyChange {
     fn encode(&self) -> Vec<u8> {
         let mut v = Vec::new();
-        self.put(&mut v);
+        PolicyChange::put(self, &mut v);
         v
     }
     fn heap_bytes(&self) -> usize {

@@ -8,6 +8,7 @@ use chiton_journal::{
 };
 use chiton_metastore::{MemoryMetastore, Metastore};
 use chiton_model::Event;
+use chiton_model::field::{Samples, Variants};
 use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{Apply, FilesystemInfo, FormatOptions, Offline, Server, Stores};
@@ -19,7 +20,7 @@ use crate::mutate::Random;
 
 pub(super) const JOURNAL: Target = Target { name: "journal", run, seeds, repair, short_run: 8_000 };
 pub(super) const EVENT: Target =
-    Target { name: "event", run: run_events, seeds: events, repair: as_it_is, short_run: 20_000 };
+    Target { name: "event", run: run_events, seeds: any_events, repair: as_it_is, short_run: 20_000 };
 pub(super) const REPLAY: Target =
     Target { name: "replay", run: run_replay, seeds: events, repair: as_it_is, short_run: 400 };
 
@@ -109,6 +110,8 @@ fn run_events(bytes: &[u8]) -> bool {
         let Ok(event) = Event::decode(&mut from) else { return count > 1 };
         let mut again = Vec::new();
         event.encode(&mut again);
+        // As the tools for journals show it.
+        assert!(event.json().is_object() && !event.describe().is_empty());
         assert_eq!(Event::decode(&mut Take::new(&again)), Ok(event));
         count += 1;
     }
@@ -152,6 +155,20 @@ fn run_replay(bytes: &[u8]) -> bool {
     let mut select = |_: Position, _: &FrameHeader, _: &Event| true;
     let all = Apply { after: Position(0), upto: Position(u64::MAX), select: &mut select, skip_misfits: true };
     offline.apply(all, &mut |_| {}).is_ok_and(|applied| applied.misfits == 0)
+}
+
+/// A history, and each event of the table several times, drawn by its declaration.
+fn any_events() -> Vec<Vec<u8>> {
+    let mut seeds = events();
+    let mut random = Random(1);
+    for at in 0..Event::VARIANTS.len() {
+        for len in [0, 40, 400] {
+            let mut bytes = Vec::new();
+            Event::sample_variant(at, &mut Samples::new(&random.bytes(len))).encode(&mut bytes);
+            seeds.push(bytes);
+        }
+    }
+    seeds
 }
 
 /// A short history of most kinds of events.

@@ -6,6 +6,7 @@ use chiton_types::Take;
 use chiton_wire::Message;
 
 use super::{Target, as_it_is};
+use crate::mutate::Random;
 
 pub(super) const WIRE: Target = Target { name: "wire", run, seeds, repair: as_it_is, short_run: 40_000 };
 
@@ -51,14 +52,8 @@ fn decode(frame: FrameKind, body: &[u8]) -> bool {
 
 /// Frames with valid messages, drawn from their declarations: each kind, and each call and answer, several times.
 fn seeds() -> Vec<Vec<u8>> {
-    let mut state = 1u64;
-    let mut draw = |first: &[u8]| {
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        };
-        first.iter().copied().chain((0..300).map(|_| next())).collect::<Vec<u8>>()
-    };
+    let mut random = Random(1);
+    let mut draw = |first: &[u8]| [first, &random.bytes(300)].concat();
     let framed = |frame: FrameKind, message: &Message| {
         let mut bytes = vec![200];
         put_frame(&mut bytes, frame, |out| message.encode(out)).expect("a short message");

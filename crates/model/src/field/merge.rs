@@ -1,30 +1,20 @@
-//! What clients and servers exchange about merges.
+//! What merges remember, and what clients and servers exchange about them.
 
 use chiton_types::codec::{Malformed, Put};
 use chiton_types::{Ino, Name, Position};
 
-use super::{Code, Fixed, Sample};
 use crate::code;
-use crate::merge::{Conflict, ConflictKind, MergeState, OnConflict, Resolution, Settled};
-
-/// The end of the batch under way, and how many of its events are done.
-type Window = (Position, u64);
+use crate::merge::{Conflict, ConflictKind, MergeMap, OnConflict, Resolution, Settled};
 
 code!(
-    MergeState,
-    9,
-    "state",
-    |v, out| {
-        out.put_u64(v.merged.0);
-        <Option<(Position, Fixed)> as Code<Option<Window>>>::put(&v.window, out);
-    },
-    |from| {
-        let merged = Position(from.u64()?);
-        Ok(MergeState { merged, window: <Option<(Position, Fixed)> as Code<Option<Window>>>::take(from)? })
-    };
+    MergeMap,
+    1,
+    "map",
+    |map, out| map.encode(out),
+    MergeMap::decode;
     draw = |from| {
-        let window = <Option<(Position, Fixed)> as Sample<Option<Window>>>::sample(from);
-        MergeState { merged: Position::sample(from), window }
+        let (root, base, writer) = (Ino::sample(from), Position::sample(from), from.number());
+        MergeMap::new(root, base, writer, OnConflict::sample(from))
     }
 );
 code!(

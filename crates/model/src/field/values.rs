@@ -20,7 +20,7 @@ use crate::decoupling::{Attached, Decoupling, MergedUpTo};
 use crate::extent::{CHUNK_BYTES, Extent};
 use crate::op::FILE_BYTES_MAX;
 use crate::policy::PolicyChange;
-use crate::reverted::Reverted;
+use crate::reverted::{OldContent, Reverted};
 use crate::text::{kind_name, octal, text};
 
 /// A size of a file, or a position or length in one: refused past the largest file.
@@ -62,7 +62,7 @@ code!(FileBytes => u64, 1, "v", |v, out| out.put_varint(*v), |from| file_bytes(f
 code!(Text => Vec<u8>, 1, "b", |v, out| out.put_bytes(v), |from| Ok(from.bytes()?.to_vec()), |v| {
     json!(String::from_utf8_lossy(v))
 }; draw = |from| from.bytes());
-code!(Hidden => Vec<u8>, 1, "b", |v, out| out.put_bytes(v), |from| Ok(from.bytes()?.to_vec()), |_| Value::Null);
+code!(Hidden => Vec<u8>, 1, "b", |v, out| out.put_bytes(v), |from| Ok(from.bytes()?.to_vec()), |_| Value::Null; draw = |from| from.bytes());
 code!(RealmId, 4, "realm", |v, out| out.put_u32(v.0), take_id, |v| json!(v.0); draw = |from| RealmId((from.number() as u32).max(1)));
 code!(SessionId, 8, "session", |v, out| out.put_u64(v.0), |from| Ok(SessionId(from.u64()?)), |v| json!(v.0); draw = |from| SessionId(from.number()));
 code!(ShardId, 2, "shard", |v, out| out.put_u16(v.0), |from| Ok(ShardId(from.u16()?)), |v| json!(v.0); draw = |from| ShardId(from.number() as u16));
@@ -179,6 +179,15 @@ impl Shown<u8> for u8 {
     }
 }
 
+/// A number of at least 1, as a varint.
+#[derive(Debug)]
+pub struct Positive;
+
+code!(Positive => u32, 1, "v", |v, out| out.put_varint(u64::from(*v)), |from| match small(from)? {
+    0 => Err(Malformed { expected: "a number of at least 1" }),
+    number => Ok(number),
+}, |v| json!(v); draw = |from| (from.number() as u32).max(1));
+
 /// A number of at most `N`, as a varint.
 #[derive(Debug)]
 pub struct Upto<const N: usize>;
@@ -231,29 +240,75 @@ impl<const MASK: u8> Sample<u8> for Bits<MASK> {
     }
 }
 
-code!(PolicyChange, 31, "a change of a policy", PolicyChange::put, PolicyChange::take, |change| json!({
-    "inode": change.ino.0, "version": change.version, "path": String::from_utf8_lossy(&change.path),
-    "text": change.text.as_ref().map(|t| String::from_utf8_lossy(t)), "uid": change.uid, "time_ns": change.time.0,
-}));
-code!(Decoupling, 1, "a decoupling", Decoupling::put, Decoupling::take, |d| json!({
-    "realm": d.id.0, "inode": d.root().0, "branch": d.branch.as_ref().map(text), "owner": d.identity,
-    "session": d.owner.0, "generation": d.generation, "journal_at": d.journal_at, "uid": d.uid,
-    "policy": String::from_utf8_lossy(&d.policy), "base": d.base().0, "writer": d.map.writer(),
-    "ranges": d.map.ranges().iter().map(|r| Range::json(&(r.first, r.end))).collect::<Value>(),
-    "time_ns": d.since.0,
-}));
-code!(Attached, 1, "an attachment", Attached::put, Attached::take, |a| json!({
-    "realm": a.id.0, "owner": a.identity, "session": a.owner.0, "generation": a.generation,
-    "journal_at": a.journal_at, "branch": a.branch.as_ref().map(text),
-}));
-code!(MergedUpTo, 1, "realm, state, map", MergedUpTo::put, MergedUpTo::take, |merged| json!({
-    "realm": merged.id.0, "merged": merged.state.merged.0,
-    "window": merged.state.window.map(|(upto, done)| json!({ "upto": upto.0, "done": done })),
-}));
+impl Shown<PolicyChange> for PolicyChange {
+    fn json(change: &PolicyChange) -> Value {
+        json!({
+            "inode": change.ino.0, "version": change.version, "path": String::from_utf8_lossy(&change.path),
+            "text": change.text.as_ref().map(|t| String::from_utf8_lossy(t)), "uid": change.uid, "time_ns": change.time.0,
+        })
+    }
+}
+
+impl Shown<Decoupling> for Decoupling {
+    fn json(d: &Decoupling) -> Value {
+        json!({
+            "realm": d.id.0, "inode": d.root().0, "branch": d.branch.as_ref().map(text), "owner": d.identity,
+            "session": d.owner.0, "generation": d.generation, "journal_at": d.journal_at, "uid": d.uid,
+            "policy": String::from_utf8_lossy(&d.policy), "base": d.base().0, "writer": d.map.writer(),
+            "ranges": d.map.ranges().iter().map(|r| Range::json(&(r.first, r.end))).collect::<Value>(),
+            "time_ns": d.since.0,
+        })
+    }
+}
+
+impl Shown<Attached> for Attached {
+    fn json(a: &Attached) -> Value {
+        json!({
+            "realm": a.id.0, "owner": a.identity, "session": a.owner.0, "generation": a.generation,
+            "journal_at": a.journal_at, "branch": a.branch.as_ref().map(text),
+        })
+    }
+}
+
+impl Shown<MergedUpTo> for MergedUpTo {
+    fn json(merged: &MergedUpTo) -> Value {
+        json!({
+            "realm": merged.id.0, "merged": merged.state.merged.0,
+            "window": merged.state.window.map(|(upto, done)| json!({ "upto": upto.0, "done": done })),
+        })
+    }
+}
+
 code!(Reverted, 1, "how the file is", Reverted::put, Reverted::take, |to| json!({
     "mode": octal(to.mode.0), "uid": to.uid, "gid": to.gid, "size": to.size,
     "xattrs": to.xattrs.as_ref().map(|xattrs| xattrs.len()), "temporary": to.temporary, "time_ns": to.ctime.0,
-}));
+}); draw = draw_reverted);
+
+fn draw_reverted(from: &mut Samples<'_>) -> Reverted {
+    let content = match from.below(3) {
+        0 => OldContent::Same,
+        1 => OldContent::Inline(from.bytes()),
+        _ => {
+            // Each extent that is drawn lies in a chunk of its own.
+            let extents = draw_extents(from).into_iter().filter(|extent| !extent.block.is_hole());
+            OldContent::Chunks(extents.map(|e| ((e.offset / CHUNK_BYTES) as u32, vec![e])).collect())
+        }
+    };
+    let xattrs = from.flag().then(|| (0..from.below(4)).map(|_| (from.bytes(), from.bytes())).collect());
+    Reverted {
+        mode: Mode::sample(from),
+        flags: u8::sample(from) & Attr::SETTABLE,
+        uid: u32::sample(from),
+        gid: u32::sample(from),
+        size: from.number() & FILE_BYTES_MAX,
+        atime: Time::sample(from),
+        mtime: Time::sample(from),
+        ctime: Time::sample(from),
+        xattrs,
+        content,
+        temporary: from.flag(),
+    }
+}
 
 /// A checked flag byte: no bit outside `known` may be set, so that bits can get a meaning later.
 pub(super) fn take_flags(from: &mut Take<'_>, known: u8) -> Result<u8, Malformed> {
