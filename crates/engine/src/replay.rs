@@ -130,7 +130,7 @@ impl Engine {
                 let event = if base_changes { self.shards.rebased(event, position)? } else { event };
                 self.shards
                     .ns
-                    .fit(&event, position)
+                    .fit(&event, position, self.shards.marks_at_start.len() as u16)
                     .map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
                 self.replay_own(&event, m)?;
                 self.shards.ns.apply(&event, position);
@@ -221,7 +221,7 @@ impl Shards {
                 return Err(ReplayFault::Missing(needs));
             }
             // Both halves are of one position.
-            let fits = self.ns.fit(&half, position.next());
+            let fits = self.ns.fit(&half, position.next(), self.marks_at_start.len() as u16);
             fits.map_err(|misfit| ReplayFault::Misfit(position, misfit))?;
             self.ns.apply(&half, position);
         }

@@ -12,7 +12,7 @@
 //!   start reads one range a shard ([`start_rows`]).
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{BlockId, Ino, Kind, Name, Position, ShardId};
+use chiton_types::{BlockId, Ino, Kind, Name, Position, SHARDS_MAX, ShardId};
 
 /// Tags of the namespace's rows.
 pub mod tag {
@@ -243,9 +243,41 @@ pub(crate) fn decode_entry_key(key: &[u8]) -> Result<(u64, Name), Malformed> {
 pub(crate) fn decode_entry(key: &[u8], value: &[u8]) -> Result<(u64, Name, Ino, Kind, Position), Malformed> {
     let (hash, name) = decode_entry_key(key)?;
     let mut v = Take::new(value);
-    let ino = Ino(v.u64()?);
+    // Nothing could be stored of an inode with a higher number.
+    let ino = Some(Ino(v.u64()?)).filter(|ino| ino.shard().0 < SHARDS_MAX);
+    let ino = ino.ok_or(Malformed { expected: "an inode number of a shard" })?;
     let kind = Kind::from_u8(v.u8()?).ok_or(Malformed { expected: "an entry row" })?;
     let position = Position(v.varint()?);
     v.finish()?;
     Ok((hash, name, ino, kind, position))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_names_only_inodes_that_can_be_stored() {
+        let name = Name::new(b"a").expect("a name");
+        let key = entry_key(Ino::ROOT, name.hash64(), name.as_bytes());
+        let check = |shard: u16, expect: bool| {
+            let value = encode_entry(Ino::new(ShardId(shard), 7), Kind::File, Position(3));
+            assert_eq!(decode_entry(&key, &value).is_ok(), expect, "shard {shard}");
+        };
+        check(0, true);
+        check(SHARDS_MAX - 1, true);
+        check(SHARDS_MAX, false);
+        check(u16::MAX, false);
+    }
+
+    #[test]
+    fn a_key_gives_back_its_shard_tag_and_inode() {
+        for ino in [Ino::ROOT, Ino::new(ShardId(0x1234), (1 << 48) - 1)] {
+            let key = chunk_key(ino, 5);
+            assert_eq!((tag_of(&key), ino_of(&key)), (Some(tag::CHUNK), Some(ino)));
+            let (from, to) = rows_with_tag(ino.shard(), tag::CHUNK);
+            assert!((from..to).contains(&key));
+        }
+        assert_eq!(ino_of(b"\0\0i"), None);
+    }
 }

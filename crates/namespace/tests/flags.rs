@@ -61,7 +61,7 @@ impl Tree {
             event.encode(&mut bytes);
             assert_eq!(Event::decode(&mut chiton_types::Take::new(&bytes)), Ok(event.clone()));
             self.position = self.position.next();
-            assert_eq!(self.ns.fit(&event, self.position), Ok(()));
+            assert_eq!(self.ns.fit(&event, self.position, chiton_types::SHARDS_DEFAULT), Ok(()));
             self.ns.apply(&event, self.position);
         }
         Ok(planned.subject.expect("an inode"))

@@ -64,7 +64,11 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
                     let event = Event::decode(&mut take).expect("encoded above");
                     assert!(again.needs(&event).is_empty(), "everything is in memory");
                     position += 1;
-                    assert_eq!(again.fit(&event, Position(position)), Ok(()), "it fits");
+                    assert_eq!(
+                        again.fit(&event, Position(position), chiton_types::SHARDS_DEFAULT),
+                        Ok(()),
+                        "it fits"
+                    );
                     again.apply(&event, Position(position));
                 }
             }),

@@ -293,7 +293,11 @@ impl RealmHandler<'_> {
             }
         }
         self.output.position = self.output.position.next();
-        debug_assert_eq!(self.shards.ns.fit(&event, self.output.position), Ok(()), "{event:?}");
+        debug_assert_eq!(
+            self.shards.ns.fit(&event, self.output.position, self.shards.inodes.shard_count() as u16),
+            Ok(()),
+            "{event:?}"
+        );
         self.shards.ns.apply(&event, self.output.position);
         piece.map.note_own(self.output.position);
         piece.bytes += size_about(&event);

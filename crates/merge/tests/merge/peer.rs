@@ -150,7 +150,11 @@ impl Peer {
             }
             self.fetch(Fault::Missing(needs)).expect("nothing is refused");
         }
-        assert_eq!(self.ns.fit(&event, Position(u64::MAX)), Ok(()), "{event:?} does not fit the state");
+        assert_eq!(
+            self.ns.fit(&event, Position(u64::MAX), chiton_types::SHARDS_DEFAULT),
+            Ok(()),
+            "{event:?} does not fit the state"
+        );
         if let Some(mut map) = self.noted_in.take() {
             self.note_taken(&event, &mut map);
             self.noted_in = Some(map);

@@ -16,6 +16,8 @@ pub enum Misfit {
     Absent(Ino),
     /// An inode that it makes exists.
     Present(Ino),
+    /// An inode that it makes would lie in a shard that this file system does not have.
+    Shard(Ino),
     /// An inode is of another type, or has other names, than the event presumes.
     Wrong(Ino),
     /// An inode carries the position of a later event: this one was applied before.
@@ -31,6 +33,13 @@ impl fmt::Display for Misfit {
         match self {
             Misfit::Absent(ino) => write!(f, "inode {ino} does not exist"),
             Misfit::Present(ino) => write!(f, "inode {ino} exists already"),
+            Misfit::Shard(ino) => {
+                write!(
+                    f,
+                    "inode {ino} would lie in shard {}, which this file system does not have",
+                    ino.shard()
+                )
+            }
             Misfit::Wrong(ino) => write!(f, "inode {ino} is not what the event presumes"),
             Misfit::Newer(ino, position) => {
                 write!(f, "inode {ino} is as position {position} left it: the event was applied before")
@@ -46,14 +55,17 @@ impl fmt::Display for Misfit {
 impl std::error::Error for Misfit {}
 
 impl Namespace {
-    /// Whether `event` can be applied at `position`, as far as what is in memory shows. To be asked when [`Namespace::needs`] is
+    /// Whether `event` can be applied at `position` in a file system with so many shards, as far as what is in memory shows. To be asked when [`Namespace::needs`] is
     /// empty.
     ///
     /// # Errors
     /// What does not fit.
-    pub fn fit(&self, event: &Event, position: Position) -> Result<(), Misfit> {
+    pub fn fit(&self, event: &Event, position: Position, shards: u16) -> Result<(), Misfit> {
         let footprint = event.footprint();
         for touch in footprint.inodes() {
+            if touch.role == Role::Newborn && touch.ino.shard().0 >= shards {
+                return Err(Misfit::Shard(touch.ino));
+            }
             self.fits_role(touch, position)?;
         }
         for change in footprint.names() {

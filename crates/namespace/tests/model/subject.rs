@@ -6,7 +6,7 @@ use chiton_namespace::{
     start_rows,
 };
 use chiton_types::codec::Take;
-use chiton_types::{Cred, Ino, Position, Refusal, ShardId, Time};
+use chiton_types::{Cred, Ino, Position, Refusal, SHARDS_DEFAULT, ShardId, Time};
 
 use crate::state::Ask;
 use crate::store::MemoryRows;
@@ -95,7 +95,11 @@ impl Subject {
         for event in &events {
             assert_eq!(self.ns.needs(event), [], "after its plan, {event:?} needs rows");
             // Some tests go on from a store that has seen higher positions.
-            assert_eq!(self.ns.fit(event, Position(u64::MAX)), Ok(()), "{event:?} after its plan");
+            assert_eq!(
+                self.ns.fit(event, Position(u64::MAX), SHARDS_DEFAULT),
+                Ok(()),
+                "{event:?} after its plan"
+            );
             self.apply(event);
         }
         Ok((self.ns.outcome(planned), events))
@@ -123,7 +127,7 @@ impl Subject {
             rounds += 1;
             assert!(rounds < ROUNDS_MAX, "{event:?} still needs {needs:?}");
         }
-        assert_eq!(self.ns.fit(&event, Position(u64::MAX)), Ok(()), "replaying {event:?}");
+        assert_eq!(self.ns.fit(&event, Position(u64::MAX), SHARDS_DEFAULT), Ok(()), "replaying {event:?}");
         self.ns.apply(&event, position);
     }
 
