@@ -117,7 +117,7 @@ impl Cache {
         inner.complete.listed(dir, part, |since| self.holds(recalls, since, dir));
     }
 
-    /// Attributes.
+    /// The attributes of an inode, if they are cached under a lease.
     pub(crate) fn attr(&self, ino: Ino) -> Option<Attr> {
         self.inner.lock().attrs.get(&ino).map(|(attr, _)| attr.clone())
     }

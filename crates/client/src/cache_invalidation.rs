@@ -18,7 +18,6 @@ use crate::decorator::Decorator;
 use crate::service::{CallError, Service, Underway};
 use crate::write_behind::Pause;
 
-/// The service.
 pub(crate) struct Invalidating {
     pub(crate) inner: Arc<dyn Service>,
     pub(crate) core: Arc<Core>,

@@ -42,7 +42,7 @@ pub struct Client {
 /// An inode and how long the kernel may keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Attributes.
+    /// Attributes, with writes that are buffered here.
     pub attr: Attr,
     /// How long the name may be kept.
     pub ttl: Duration,
@@ -53,16 +53,16 @@ pub struct Entry {
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// An inode.
+    /// The name exists.
     Found {
-        /// Attributes.
+        /// Attributes, with writes that are buffered here.
         attr: Attr,
         /// How long the name may be kept.
         ttl: Duration,
         /// How long the attributes may be kept.
         attr_ttl: Duration,
     },
-    /// Nothing.
+    /// There is no such name.
     Absent {
         /// How long that may be kept.
         ttl: Duration,
@@ -72,11 +72,11 @@ pub enum Lookup {
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Name.
+    /// One component, without `/`.
     pub name: Name,
-    /// Inode.
+    /// The inode that the name stands for.
     pub ino: Ino,
-    /// Type.
+    /// Its type, which never changes.
     pub kind: Kind,
     /// Go on after this entry with this cookie.
     pub cookie: u64,

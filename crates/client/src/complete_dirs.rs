@@ -48,7 +48,7 @@ pub(crate) struct Part<'a> {
     pub(crate) cookie: u64,
     /// Names, and where what follows each begins.
     pub(crate) names: &'a mut dyn Iterator<Item = (&'a Name, u64)>,
-    /// Nothing follows.
+    /// The listing ends with this part.
     pub(crate) end: bool,
 }
 

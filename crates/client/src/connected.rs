@@ -52,7 +52,7 @@ pub(crate) struct ConnectedOptions {
     pub(crate) decouples: bool,
 }
 
-/// The service.
+/// See the module.
 pub(crate) struct Connected {
     shared: Arc<Link>,
     threads: Vec<JoinHandle>,
@@ -82,7 +82,7 @@ pub(crate) struct State {
     pub(crate) session: Session,
     /// The main connection while it may be used for new calls.
     pub(crate) up: Option<Arc<dyn Wire>>,
-    /// Counts connections.
+    /// Counts connections, from 1 on. A reply of an earlier one is not believed.
     pub(crate) generation: u64,
     /// Since when the link is down.
     pub(crate) down_since: Duration,

@@ -38,7 +38,7 @@ const NOTED_MAX: usize = 65_536;
 /// Who was given no lease does not ask for one again sooner.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The service.
+/// See the module.
 pub(crate) struct ExclusionCache(Arc<Knowing>);
 
 /// What it shares with calls that are under way.

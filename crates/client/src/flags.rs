@@ -26,7 +26,7 @@ pub struct OpenFlags {
 }
 
 impl OpenFlags {
-    /// For reading.
+    /// O_RDONLY alone.
     pub const READ: OpenFlags = OpenFlags {
         read: true,
         write: false,
@@ -38,9 +38,9 @@ impl OpenFlags {
         sync: false,
         dsync: false,
     };
-    /// For writing.
+    /// O_WRONLY alone.
     pub const WRITE: OpenFlags = OpenFlags { read: false, write: true, ..OpenFlags::READ };
-    /// For both.
+    /// O_RDWR alone.
     pub const READ_WRITE: OpenFlags = OpenFlags { write: true, ..OpenFlags::READ };
 
     /// From the flags of open(2) on Linux. 0x20 is `__FMODE_EXEC`, which FUSE passes on.

@@ -54,7 +54,6 @@ impl<K: Hash + Eq, V> Generations<K, V> {
         self.young.remove(key).or_else(|| self.old.remove(key))
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.young.clear();
         self.old.clear();

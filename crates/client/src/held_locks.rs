@@ -5,7 +5,7 @@
 
 use chiton_wire::{Lock, LockKind};
 
-/// Locks held.
+/// The locks that this session holds, for its declaration on a new connection.
 #[derive(Debug, Default)]
 pub(crate) struct HeldLocks(Vec<Lock>);
 

@@ -28,9 +28,9 @@ pub struct ClientOptions {
     /// After so many names of a directory that were changed one by one, the next are changed before the server knows of it, in
     /// batches, while nobody else looks at the directory. `None`: each is asked for.
     pub write_behind_after: Option<u32>,
-    /// File data.
+    /// Buffers, read-ahead and threads for file data.
     pub files: FilesOptions,
-    /// The clock.
+    /// Clock and random numbers: the real ones, or those of a simulation.
     pub world: SharedWorld,
 }
 

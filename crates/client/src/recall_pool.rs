@@ -27,7 +27,7 @@ struct Queue {
     stopping: bool,
 }
 
-/// The threads.
+/// See the module.
 #[derive(Default)]
 pub(crate) struct RecallPool {
     queue: Arc<(Mutex<Queue>, Condvar)>,

@@ -21,7 +21,7 @@ use crate::connected::{Issued, Link, State};
 use crate::service::{CallError, Underway};
 use crate::wire::Wire;
 
-/// A call.
+/// A numbered call, and the connection that it was last sent over.
 pub(crate) struct RemoteCall {
     shared: Arc<Link>,
     wire: Arc<dyn Wire>,
@@ -87,7 +87,6 @@ impl RemoteCall {
         }
     }
 
-    /// Sends it.
     pub(crate) fn started(self) -> Stage {
         let ongoing = self.wire.start(&self.request);
         Stage::OnWire(self, ongoing)

@@ -234,9 +234,9 @@ impl Underway for Ready {
 /// Supplementary groups and capabilities of a caller.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// Supplementary groups.
+    /// Ids of the supplementary groups.
     pub groups: Arc<[u32]>,
-    /// Capabilities.
+    /// Capabilities, and in which user namespace they count.
     pub privileges: Privileges,
 }
 
@@ -265,14 +265,14 @@ pub enum Groups<'a> {
     Lazy(&'a dyn LookUp),
 }
 
-/// Who asks.
+/// The user for whom a call is made.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// Effective user id.
     pub uid: u32,
     /// Effective group id.
     pub gid: u32,
-    /// Supplementary groups.
+    /// Supplementary groups and capabilities, known or to be looked up.
     pub groups: Groups<'a>,
 }
 

@@ -26,7 +26,7 @@ pub trait RecallWire: Send + Sync {
     /// # Errors
     /// If the connection broke.
     fn next(&self) -> Result<Recall, ConnectionLost>;
-    /// Acknowledges one.
+    /// Acknowledges a recall: the client has given the lease up. A broken connection is reported by [`RecallWire::next`].
     fn done(&self, done: RecallDone);
     /// Ends it: `next` returns.
     fn close(&self);

@@ -14,7 +14,7 @@ use chiton_server::{EmbeddedSession, Server};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Recall, Request};
 
-/// The service.
+/// See the module.
 pub(crate) struct Embedded {
     session: EmbeddedSession,
     next_id: AtomicU64,

@@ -56,7 +56,7 @@ impl FileType {
 /// A moment: seconds since 1970, also before, and the nanoseconds after that second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamp {
-    /// Seconds.
+    /// Seconds since 1970; negative before.
     pub secs: i64,
     /// Nanoseconds, below 10^9.
     pub nanos: u32,
@@ -72,7 +72,6 @@ impl Timestamp {
 pub enum TimeOrNow {
     /// When the request is carried out.
     Now,
-    /// This time.
     At(Timestamp),
 }
 
@@ -103,23 +102,20 @@ pub struct FileAttr {
     pub ino: INodeNo,
     /// The number that programs see (`st_ino`, `d_ino`).
     pub shown_ino: u64,
-    /// Bytes.
+    /// Bytes that read(2) can return.
     pub size: u64,
     /// Units of 512 bytes.
     pub blocks: u64,
-    /// Last access.
     pub atime: Timestamp,
     /// Last change of content.
     pub mtime: Timestamp,
-    /// Last change.
+    /// Last change of attributes or content.
     pub ctime: Timestamp,
     pub kind: FileType,
     pub perm: u16,
     /// Number of names.
     pub nlink: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     pub rdev: u32,
     /// Preferred size of an access.

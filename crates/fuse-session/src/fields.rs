@@ -30,7 +30,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    /// Skips padding.
+    /// Skips padding, or fields that are not used. `None` past the end.
     pub(crate) fn skip(&mut self, bytes: usize) -> Option<()> {
         self.0 = self.0.get(bytes..)?;
         Some(())

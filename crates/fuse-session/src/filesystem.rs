@@ -13,7 +13,7 @@ use crate::reply::{
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 
-/// A file system as the kernel asks it. Modes of new inodes come without the umask applied where
+/// A file system as the kernel asks it. A method without a description answers the system call of its name. Modes of new inodes come without the umask applied where
 /// [`crate::InitFlags::FUSE_DONT_MASK`] was agreed on, and with the umask beside them.
 #[allow(unused_variables, clippy::too_many_arguments)]
 pub trait Filesystem: Send + Sync {
@@ -54,19 +54,14 @@ pub trait Filesystem: Send + Sync {
         reply: ReplyEntry,
     );
 
-    /// mkdir(2).
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry);
 
-    /// unlink(2).
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty);
 
-    /// rmdir(2).
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty);
 
-    /// symlink(2).
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry);
 
-    /// rename(2), renameat2(2).
     fn rename(
         &self,
         req: &Request,
@@ -78,7 +73,6 @@ pub trait Filesystem: Send + Sync {
         reply: ReplyEmpty,
     );
 
-    /// link(2).
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry);
 
     /// open(2) of a name that does not exist, with O_CREAT.
@@ -98,13 +92,10 @@ pub trait Filesystem: Send + Sync {
         reply.error(Errno::ENOSYS);
     }
 
-    /// open(2).
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen);
 
-    /// read(2).
     fn read(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, size: u32, reply: ReplyData);
 
-    /// write(2).
     fn write(
         &self,
         req: &Request,
@@ -122,10 +113,8 @@ pub trait Filesystem: Send + Sync {
     /// The last descriptor is closed. `flock_owner`: the flock(2) locks of this owner go.
     fn release(&self, ino: INodeNo, fh: FileHandle, flock_owner: Option<LockOwner>, reply: ReplyEmpty);
 
-    /// fsync(2), fdatasync(2).
     fn fsync(&self, req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty);
 
-    /// opendir(3).
     fn opendir(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen);
 
     /// A part of a listing.
@@ -147,10 +136,8 @@ pub trait Filesystem: Send + Sync {
     /// fsync(2) of a directory.
     fn fsyncdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty);
 
-    /// statfs(2).
     fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs);
 
-    /// setxattr(2).
     fn setxattr(
         &self,
         req: &Request,
@@ -164,10 +151,8 @@ pub trait Filesystem: Send + Sync {
     /// getxattr(2) of a caller with room for `size` bytes; 0 asks for the size.
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr);
 
-    /// listxattr(2).
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr);
 
-    /// removexattr(2).
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty);
 
     /// ioctl(2) of a file or directory, with the bytes that the command hands in. The reply is a `fuse_ioctl_out` of 16 bytes and
@@ -182,7 +167,6 @@ pub trait Filesystem: Send + Sync {
         reply: ReplyData,
     );
 
-    /// access(2), chdir(2).
     fn access(&self, req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty);
 
     /// F_GETLK.
@@ -199,7 +183,6 @@ pub trait Filesystem: Send + Sync {
         reply: ReplyEmpty,
     );
 
-    /// fallocate(2).
     fn fallocate(
         &self,
         req: &Request,
@@ -214,7 +197,6 @@ pub trait Filesystem: Send + Sync {
     /// lseek(2) to data or a hole.
     fn lseek(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek);
 
-    /// copy_file_range(2).
     fn copy_file_range(
         &self,
         req: &Request,

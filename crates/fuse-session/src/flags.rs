@@ -113,9 +113,7 @@ flags! {
     AccessFlags: i32 {
         /// To execute or search.
         X_OK = libc::X_OK;
-        /// To write.
         W_OK = libc::W_OK;
-        /// To read.
         R_OK = libc::R_OK;
     }
 }

@@ -26,7 +26,6 @@ pub struct LockAsked {
     pub owner: LockOwner,
     /// flock(2), not fcntl(2). (`F_GETLK` never asks for these.)
     pub is_flock: bool,
-    /// First byte.
     pub start: u64,
     /// Last byte, inclusive; `i64::MAX` for "to the end".
     pub end: u64,

@@ -121,7 +121,6 @@ fn put_open(out: &mut Body, fh: FileHandle, how: FopenFlags) {
 }
 
 impl ReplyEmpty {
-    /// Success.
     pub fn ok(mut self) {
         self.pending.answer(Body::new(), &[]);
     }
@@ -236,7 +235,7 @@ impl ReplyLock {
 }
 
 impl ReplyLseek {
-    /// The offset.
+    /// The offset that was found, in bytes from the start of the file.
     pub fn offset(mut self, offset: i64) {
         let mut body = Body::new();
         body.put_u64(offset as u64);
@@ -253,7 +252,7 @@ impl ReplyXattr {
         self.pending.answer(body, &[]);
     }
 
-    /// The value.
+    /// The value of an attribute, or the names of all, each ended by NUL.
     pub fn data(mut self, value: &[u8]) {
         self.pending.answer(Body::new(), value);
     }

@@ -109,7 +109,7 @@ impl Moves {
         }
     }
 
-    /// Ends [`Moves::run`].
+    /// Ends [`Moves::run`], which then starts no further move.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();

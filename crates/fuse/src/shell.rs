@@ -13,6 +13,7 @@
 mod attrs;
 mod content;
 mod dirs;
+mod flags;
 mod init;
 mod names;
 
@@ -26,10 +27,10 @@ use std::time::Duration;
 use chiton_client::data::Whence;
 use chiton_client::{Entry, Lookup};
 use chiton_fuse_session::{
-    AccessFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, INodeNo,
-    KernelConfig, LockAsked, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, SetAttr, WriteFlags,
+    AccessFlags, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig,
+    LockAsked, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, SetAttr, WriteFlags,
 };
 use chiton_model::{AttrChange, RenameHow};
 use chiton_types::{Attr, Ino, Kind, Refusal, access};
@@ -37,7 +38,6 @@ use chiton_wire::{LockKind, StatFs};
 use parking_lot::Mutex;
 
 use crate::attr::{GENERATION, errno, file_attr, mode, set_time};
-use crate::caller::as_caller;
 use crate::end_notice::EndNotice;
 use crate::kernel::{Kernel, NameReply};
 use crate::lock_waits::LockWaits;
@@ -113,39 +113,6 @@ impl Shell {
             Ok(entry) => reply.attr(&entry.attr_ttl, &self.shown_attr(&entry.attr)),
             Err(refusal) => reply.error(errno(refusal)),
         }
-    }
-}
-
-/// `FS_IOC_GETFLAGS` and its like: commands of lsattr and chattr, whose number tells how many bytes they hand over.
-const GET_FLAGS: u32 = 0x8008_6601;
-const SET_FLAGS: u32 = 0x4008_6602;
-const GET_XATTR: u32 = 0x801c_581f;
-const SET_XATTR: u32 = 0x401c_5820;
-
-impl Shell {
-    /// The flags of an inode as the command names them, also after it has set them.
-    fn flags(&self, req: &Request, ino: Ino, command: u32, argument: &[u8]) -> Result<u32, Errno> {
-        let names = match command {
-            // FS_IMMUTABLE_FL, FS_APPEND_FL; FS_XFLAG_IMMUTABLE, FS_XFLAG_APPEND.
-            GET_FLAGS | SET_FLAGS => [(Attr::IMMUTABLE, 0x10), (Attr::APPEND_ONLY, 0x20)],
-            GET_XATTR | SET_XATTR => [(Attr::IMMUTABLE, 0x08), (Attr::APPEND_ONLY, 0x10)],
-            _ => return Err(Errno::from_i32(libc::ENOTTY)),
-        };
-        let named =
-            |flags: u8| names.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, name)| name).sum();
-        if matches!(command, GET_FLAGS | GET_XATTR) {
-            return Ok(named(self.attributes(req, ino).map_err(errno)?.attr.flags));
-        }
-        let (wanted, rest) = argument.split_first_chunk().ok_or(Errno::from_i32(libc::EINVAL))?;
-        let wanted = u32::from_ne_bytes(*wanted);
-        let flags = names.iter().filter(|(_, name)| wanted & name != 0).fold(0, |all, (flag, _)| all | flag);
-        // Extent sizes and projects are not kept.
-        if named(flags) != wanted || rest.iter().any(|byte| *byte != 0) {
-            return Err(errno(Refusal::Unsupported));
-        }
-        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.set_flags(caller, ino, flags)))
-            .map_err(errno)?;
-        Ok(named(flags))
     }
 }
 

@@ -45,7 +45,6 @@ pub(super) enum Bell {
     Time,
     /// Push everything: memory is short. To be answered with [`Budget::run_finished`].
     Room,
-    /// End.
     Closed,
 }
 
@@ -66,7 +65,7 @@ impl Budget {
         Budget { bytes_max, buffer_bytes, state: Mutex::default(), room, bell }
     }
 
-    /// Takes memory.
+    /// Takes memory, also beyond the limit: it does not wait.
     pub(super) fn take(&self, bytes: usize) {
         self.state.lock().used_bytes += bytes;
     }

@@ -40,7 +40,7 @@ struct State {
     spare: Vec<Vec<u8>>,
 }
 
-/// The cache.
+/// See the module.
 pub(super) struct ReadCache {
     bytes_max: usize,
     state: Mutex<State>,

@@ -18,7 +18,7 @@ const CHUNKS_MAX: usize = 1 << 16;
 /// What is known of a file's content.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Content {
-    /// Nothing.
+    /// The server has not been asked for it.
     #[default]
     Unknown,
     /// All bytes; what lies between them and the size are zeros.
@@ -33,7 +33,7 @@ pub(super) struct Chunks {
     extents: ExtentMap,
     /// Numbers of the chunks that are known.
     known: BTreeSet<u64>,
-    /// All are.
+    /// Every chunk is known, also those past the end.
     all: bool,
 }
 

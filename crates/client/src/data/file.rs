@@ -27,7 +27,7 @@ use super::content::Content;
 use super::extent_map::ExtentMap;
 use super::upload::Upload;
 
-/// One inode.
+/// Of one inode: its content as far as it is known, and writes that are not pushed.
 pub(super) struct FileState {
     pub(super) ino: Ino,
     inner: Mutex<Inner>,

@@ -37,7 +37,6 @@ const PACKED_MAX: usize = 1024;
 /// What to push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Everything.
     All,
     /// Everything of files in which something was written at or before this time (monotonic).
     Until(Duration),

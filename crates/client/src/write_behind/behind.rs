@@ -6,7 +6,6 @@ use chiton_wire::{Call, Query};
 /// The pending operations that a call must not overtake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
-    /// None.
     Nothing,
     /// Those about an inode, or about names in it.
     Inode(Ino),

@@ -24,7 +24,6 @@ pub enum ControlRequest {
         /// Any inode in the subtree.
         ino: u64,
     },
-    /// Lists conflicts.
     Conflicts {
         /// Any inode in the subtree.
         ino: u64,
@@ -96,14 +95,12 @@ pub enum ControlReply {
     Progress(Progress),
     /// A piece of a long report, or of a journal's segment.
     Text(String),
-    /// Success.
     Done {
         /// As JSON; null if it was sent as `Text`.
         report: Value,
         /// 0, or 5 if a conflict stopped it.
         exit_code: u8,
     },
-    /// Failure.
     Failed {
         /// The message: what failed, why, and what to do next.
         message: String,
