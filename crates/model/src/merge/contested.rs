@@ -5,9 +5,10 @@
 //!
 //! Invariants:
 //! - A name goes when ours gives it up itself, or when a merge puts the inode somewhere instead.
-//! - Only names that ours may know are here, but for the last one of an inode: an inode that lost it must be found again.
+//! - Only names that ours may know are here, but for the last one of an inode: an inode that lost it must be found again. That
+//!   one is marked as unknown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Ino, Name};
@@ -25,14 +26,33 @@ const NAMES_MAX: usize = 64;
 pub struct ContestedNames {
     /// Of each inode in the order in which they became contested; never none.
     names: BTreeMap<Ino, Vec<Place>>,
+    /// Those of them that ours may not know.
+    unknown: BTreeSet<(Ino, Place)>,
 }
 
 impl ContestedNames {
+    /// Others took a name that ours has.
     pub fn note(&mut self, ino: Ino, place: Place) {
         let names = self.names.entry(ino).or_default();
         names.retain(|other| *other != place);
-        names.truncate(NAMES_MAX - 1);
+        self.unknown.remove(&(ino, place.clone()));
+        if names.len() >= NAMES_MAX {
+            for dropped in names.drain(NAMES_MAX - 1..) {
+                self.unknown.remove(&(ino, dropped));
+            }
+        }
         names.push(place);
+    }
+
+    /// Others took the last name of an inode. They had given it this name, so ours may have something else there.
+    pub fn note_unknown(&mut self, ino: Ino, place: Place) {
+        self.note(ino, place.clone());
+        self.unknown.insert((ino, place));
+    }
+
+    /// Whether ours has the inode under this name.
+    pub fn knows(&self, ino: Ino, place: &Place) -> bool {
+        self.holds(ino, place) && !self.unknown.contains(&(ino, place.clone()))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -66,6 +86,7 @@ impl ContestedNames {
         let Some(names) = self.names.get_mut(&ino) else { return false };
         let before = names.len();
         names.retain(|other| other != place);
+        self.unknown.remove(&(ino, place.clone()));
         let was_contested = names.len() < before;
         if names.is_empty() {
             self.names.remove(&ino);
@@ -84,20 +105,25 @@ impl ContestedNames {
                 out.put_u64(ino.0);
                 out.put_u64(parent.0);
                 out.put_bytes(name.as_bytes());
+                out.put_u8(u8::from(self.unknown.contains(&(*ino, (*parent, name.clone())))));
             }
         }
     }
 
     pub fn decode(from: &mut Take<'_>) -> Result<ContestedNames, Malformed> {
         let mut contested = ContestedNames::default();
-        for _ in 0..from.count(17)? {
+        for _ in 0..from.count(18)? {
             let ino = Ino(from.u64()?);
             let place = (Ino(from.u64()?), take_name(from)?);
             let is_behind = contested.names.last_key_value().is_some_and(|(last, _)| *last > ino);
             if is_behind || contested.holds(ino, &place) || contested.of(ino).len() == NAMES_MAX {
                 return Err(Malformed { expected: "contested names in order" });
             }
-            contested.note(ino, place);
+            match from.u8()? {
+                0 => contested.note(ino, place),
+                1 => contested.note_unknown(ino, place),
+                _ => return Err(Malformed { expected: "whether ours knows a contested name" }),
+            }
         }
         Ok(contested)
     }
@@ -122,6 +148,14 @@ mod tests {
         assert!(contested.holds(Ino(8), &place(5, "b")) && contested.has_other(Ino(8), &place(5, "b")));
         contested.forget(Ino(8), &place(5, "a"));
         assert!(!contested.has_other(Ino(8), &place(5, "b")));
+        contested.note_unknown(Ino(8), place(5, "c"));
+        assert!(contested.knows(Ino(8), &place(5, "b")) && !contested.knows(Ino(8), &place(5, "c")));
+        let mut bytes = Vec::new();
+        contested.encode(&mut bytes);
+        assert_eq!(ContestedNames::decode(&mut Take::new(&bytes)), Ok(contested.clone()));
+        contested.note(Ino(8), place(5, "c"));
+        assert!(contested.knows(Ino(8), &place(5, "c")), "ours has it now");
+        contested.forget(Ino(8), &place(5, "c"));
         contested.forget(Ino(8), &place(5, "b"));
         assert!(contested.is_empty() && !contested.has_any(Ino(8)));
     }

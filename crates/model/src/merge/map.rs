@@ -168,7 +168,7 @@ impl MergeMap {
 
     /// Whether ours has this inode under this name, that others gave it as well, or took from it.
     pub fn has_at(&self, ino: Ino, dir: Ino, name: &Name) -> bool {
-        self.contested.holds(ino, &(dir, name.clone()))
+        self.contested.knows(ino, &(dir, name.clone()))
     }
 
     /// Whether any directory of others became one with one of ours.
@@ -264,9 +264,11 @@ impl MergeMap {
     /// Others took this name of an inode below the root, which got it at `position`. If it was its last, the inode must
     /// stay as an orphan until the decoupling ends.
     pub fn note_contested(&mut self, ino: Ino, parent: Ino, name: &Name, position: Position, is_last: bool) {
-        let may_be_known = !self.is_foreign(position);
-        if may_be_known || (is_last && !self.contested.has_any(ino)) {
-            self.contested.note(ino, (parent, name.clone()));
+        let place = (parent, name.clone());
+        if !self.is_foreign(position) {
+            self.contested.note(ino, place);
+        } else if is_last && !self.contested.has_any(ino) {
+            self.contested.note_unknown(ino, place);
         }
     }
 
