@@ -10,7 +10,7 @@ use chiton_wire::Claim;
 use super::case::SideSetup;
 use super::stage::Desk;
 use super::view::{Touched, View};
-use crate::tree::Tree;
+use crate::tree::{Node, Tree};
 
 pub(super) struct Side {
     pub(super) n: usize,
@@ -139,6 +139,16 @@ impl Side {
         };
         // Of equal states the last: changes that were undone between them may exist.
         let at = (self.safe..self.saw.len()).rfind(|at| alike(&self.saw[*at], &tree));
+        if at.is_none()
+            && let Some(next) =
+                (self.safe + 1..self.saw.len()).rfind(|at| is_before_write(&tree, &self.saw[*at]))
+        {
+            self.lost_after(next - 1);
+            self.saw_next(tree);
+            self.in_flight = false;
+            self.is_safe();
+            return Ok(());
+        }
         // Merged entries are as the merge left them. If others touched the same entries, that need not be what was
         // seen here.
         let contested = self.is_merged_partly && !self.by_theirs[0].inos.is_empty();
@@ -167,4 +177,19 @@ impl Side {
         self.is_safe();
         Ok(())
     }
+}
+
+/// Whether a tree is like a later one, but for one file that is empty: a content that is too large for the inode is written
+/// after the event that makes or empties its file.
+fn is_before_write(tree: &Tree, later: &Tree) -> bool {
+    let mut differ = Vec::new();
+    for path in tree.nodes.keys().chain(later.nodes.keys()).filter(|path| *path != "/") {
+        if tree.nodes.get(path) != later.nodes.get(path) && !differ.contains(path) {
+            differ.push(path.clone());
+        }
+    }
+    let [path] = &differ[..] else { return false };
+    let (Some(empty), Some(written)) = (tree.nodes.get(path), later.nodes.get(path)) else { return false };
+    let (mtime, ctime) = (empty.mtime, empty.ctime);
+    empty.size == 0 && *empty == Node { size: 0, content: Vec::new(), mtime, ctime, ..written.clone() }
 }
