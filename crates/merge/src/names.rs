@@ -103,6 +103,12 @@ impl<'a> Merge<'a> {
             }
         }
         let (place, time, is_kept) = ((dir.ino, name.clone()), *time, *orphan);
+        // An earlier merge put what ours has under this name elsewhere. Theirs brought it back here since: that other name is this one.
+        if self.map.is_gone(place.0, &place.1)
+            && let Some(other) = self.map.contested.last_except(*ino, Some(&place)).cloned()
+        {
+            self.map.contested.forget(*ino, &other);
+        }
         // What is open on our side lives on: whoever goes on with it opens it here.
         let ctx = self.ctx;
         let is_open = |ino: Ino| is_kept || (ctx.is_open)(ino);

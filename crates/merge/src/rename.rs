@@ -70,9 +70,14 @@ impl<'a> Merge<'a> {
             }
             Some((slot, target)) => {
                 let place = (to_dir.ino, to_name.clone());
+                // What theirs did stays under another name if ours alone gave it this one.
+                let is_further = target.nlink > 1 && self.map.is_own(slot.position);
                 let is_as_known = || match is_dir {
                     true => target.entries() == 0,
-                    false => !self.is_changed(target) && !self.map.contested.has_other(target.ino, &place),
+                    false => {
+                        (is_further || !self.is_changed(target))
+                            && !self.map.contested.has_other(target.ino, &place)
+                    }
                 };
                 let as_expected =
                     expected == Some(target.ino) && (target.kind() == Kind::Dir) == is_dir && is_as_known();
