@@ -25,6 +25,8 @@ impl<'a> Merge<'a> {
         }
         let known = self.state.file_as_known(inode)?;
         if known == KnownFile::AsItIs {
+            // Theirs changed names only. When ours has changed the content, what theirs did to names is no edit of it.
+            self.map.met(inode.ino);
             return Ok(None);
         }
         if self.is_so_already(event, inode)? {

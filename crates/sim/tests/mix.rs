@@ -41,6 +41,7 @@ const FOUND_WIDE: &[(u64, &[usize])] = &[
             44, 45, 46, 47, 48,
         ],
     ),
+    (1054, &[2, 12, 13, 15, 16, 19, 20, 22, 24, 26, 30]),
     (18007164598, &[10, 11, 13, 14, 15, 22, 25, 27, 28, 37, 38, 40]),
     (349509530320, &[2, 3, 7, 9, 11, 12]),
     (468590709529, &[1, 2, 4, 5, 6, 8, 9, 13, 14, 16, 17, 18]),
@@ -62,7 +63,8 @@ fn no_merge_mixes_the_bytes_of_two_sides() {
     // temporary name of ours, and after conflicts were resolved to the version of the others. In 10233, one name of
     // a file was resolved to theirs, and its other name had theirs too. In 600680106810, the side died in its
     // merge, and its former version was back under its name. In 303 and 10233, a file with two names did not get
-    // the one that ours still had. In 1304, a client that resumed got the entry of others instead of its own. In 18007164598, ours
+    // the one that ours still had. In 1304, a client that resumed got the entry of others instead of its own. In 1054,
+    // a file that others had moved was copied after ours had emptied it. In 18007164598, ours
     // removed a file, and a merge put it in the place of another that others had saved. In
     // 349509530320, ours replaced a name that it had itself given to a file of theirs. In 468590709529 the judge was wrong.
     for (seed, only) in FOUND_WIDE {
