@@ -15,7 +15,7 @@ use chiton_engine::{OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key};
 /// The maps' epoch, as long as a server is alone.
 pub(crate) const EPOCH: Epoch = Epoch(1);
 const PAGE_ROWS: usize = 4096;
-/// Shards whose rows are read at a time.
+/// Shards whose rows are read at a time from a remote store.
 const SCANS_MAX: usize = 16;
 
 /// The server's own rows, and those of the namespace that are always in memory: one range of each shard.
@@ -25,7 +25,8 @@ pub(crate) fn start_rows(store: &Arc<dyn Metastore>, shards: u16) -> Result<(Own
         StartError::Corrupt(format!("row {:?}: {cause}", String::from_utf8_lossy(key)))
     };
     let source = store.clone();
-    let ranges = parallel::map("start-rows", SCANS_MAX, usize::from(shards), move |shard| {
+    let threads = if store.is_remote() { SCANS_MAX } else { 1 };
+    let ranges = parallel::map("start-rows", threads, usize::from(shards), move |shard| {
         scan_start_rows(&*source, ShardId(shard as u16))
     });
     let mut knows_position = false;
@@ -53,10 +54,11 @@ fn scan_start_rows(store: &dyn Metastore, shard: ShardId) -> Result<Rows, StoreE
         let after = rows.last().map(|(key, _): &(Vec<u8>, Vec<u8>)| key.as_slice());
         let from = after.map_or(Bound::Included(&start[..]), Bound::Excluded);
         let page = store.scan(from, Some(&end), PAGE_ROWS)?;
-        if page.is_empty() {
+        let is_last = page.len() < PAGE_ROWS;
+        rows.extend(page);
+        if is_last {
             return Ok(rows);
         }
-        rows.extend(page);
     }
 }
 
