@@ -211,7 +211,7 @@ impl Session {
         self.settle();
     }
 
-    /// Of a message of write-behind, what is kept of its results. A refused operation is lost.
+    /// The part of the results of a write-behind message that the session keeps. A refused operation is lost.
     fn answers_of_pending(
         &mut self,
         ops: &[Op],

@@ -179,7 +179,7 @@ impl MergeReport {
         self.lost.extend(lost.iter().take(room).map(|(_, why)| why.clone()));
     }
 
-    /// What a merge leaves out although it was durable, for whoever looks after the journal; none if it merged all.
+    /// Durable changes that a merge left out, as a line for the administrator; `None` if it merged all.
     pub fn warning(&self) -> Option<String> {
         let missing = self.missing;
         let warning = || {

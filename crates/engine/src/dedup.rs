@@ -67,7 +67,7 @@ pub(crate) enum Standing {
     Absurd,
 }
 
-/// What the latest operations of a session became, by number.
+/// The results of the latest operations of a session, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dedup {
     /// Everything below is settled.

@@ -204,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// Answers waiters whose locks were granted. What they asked for is done: they are not tried again.
+    /// Answers waiters whose locks were granted. Their requests are done and are not tried again.
     pub(crate) fn answer_lock_grants(&mut self, m: &Moment) {
         for ticket in std::mem::take(&mut self.clients.lock_grants) {
             self.answer_waiting(ticket, Ok(Answer::Done), m);

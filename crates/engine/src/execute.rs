@@ -257,7 +257,7 @@ impl Engine {
 
     fn plan_policy(&mut self, call: &OpCall<'_>, now: Time) -> Result<Planned, Stop> {
         if self.is_realm() {
-            // What a decoupled client has is not the place where policies are kept.
+            // A decoupled client's engine does not store policies: the main server does.
             return Err(Refusal::Busy.into());
         }
         let (ino, event) = self.shards.plan_policy_op(call.op, call.cred, now)?;

@@ -351,7 +351,8 @@ impl Leases {
         Some(out.ino)
     }
 
-    /// A session has nothing buffered and no pending operations. What it may cache counts as before: that is more than it has.
+    /// A session has nothing buffered and no pending operations. It still counts as caching all that it might cache, which may be
+    /// more than it does.
     fn hand_over(&mut self, slot: Slot) {
         self.names.retain(|_, holder| holder.slot != slot);
         self.change(Change::HandedOver(slot));
@@ -584,7 +585,7 @@ impl Leases {
         self.entry_count
     }
 
-    /// What a session was asked for and has not given back.
+    /// The recalls that a session has not acknowledged.
     pub(crate) fn recalls_out(&self, slot: Slot) -> Vec<Recall> {
         self.recalls.out_to(slot)
     }

@@ -463,7 +463,7 @@ impl RealmHandler<'_> {
     pub(crate) fn end_fleeting(&mut self, session: SessionId, m: &Moment) {
         if self.shards.ns.has_decouplings() {
             for id in self.shards.those(|d| d.is_fleeting && d.owner == session) {
-                // Nobody waits for these: who had it is gone, and a refusal may come a moment late.
+                // No request waits for the recall: the client is gone, and a refusal may come a moment late.
                 let _ = self.recall_blocked(id, m);
                 self.drop_decoupling(id);
             }

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Invariants:
-//! - Only who holds the claim reads or writes there, and only what is of that decoupling.
-//! - What was put is durable when it is answered.
-//! - When a decoupling is over, durably, the server deletes its objects: whoever had it may have died before.
+//! - Only the client that holds the claim reads and writes there, and only objects of that decoupling.
+//! - A put is durable when it is answered.
+//! - When the end of a decoupling is durable, the server deletes its objects: the client may have died before.
 
 use chiton_objects::{ObjectError, Objects};
 use chiton_types::{Position, RealmId, Refusal, SessionId};

@@ -1,5 +1,4 @@
-//! What is acknowledged by write-behind and what is not, beside a server that never gets
-//! the pending operations.
+//! Which operations write-behind acknowledges and which it does not, beside a server that never gets the pending ones.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! What a call must wait for: pending operations that it could see or undo.
+//! The pending operations that a call must wait for, since it could see or undo them.
 
 use chiton_types::Ino;
 use chiton_wire::{Call, Query};

@@ -33,13 +33,13 @@ pub struct Creates<'a> {
     pub session: SessionId,
     pub cred: &'a Cred,
     pub parent: Ino,
-    /// What they are called.
+    /// Their names in that directory.
     pub names: &'a [&'a [u8]],
     pub mode: Mode,
 }
 
-/// What is in the journal of a decoupled client's engine and not in its memory. It stands beside that engine, which knows
-/// nothing of it.
+/// The creates that are in the journal of a decoupled client and not yet in its engine's memory. The engine does not know
+/// of them: this type stands beside it.
 #[derive(Debug, Default)]
 pub struct LazyApply {
     /// The events, one after the other, as in the journal.

@@ -96,7 +96,7 @@ impl Recalls {
         slots
     }
 
-    /// What a session was asked for and has not acknowledged.
+    /// The recalls that a session has not acknowledged.
     pub(super) fn out_to(&self, slot: Slot) -> Vec<Recall> {
         let of_slot = self.out.iter().filter(|(_, out)| out.slot == slot);
         of_slot.map(|(id, out)| Recall { id: *id, ino: out.ino, keep: out.keep, grown: None }).collect()

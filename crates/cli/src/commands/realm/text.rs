@@ -89,7 +89,7 @@ pub(crate) fn stage(stage: &Stage) -> String {
     format!("{:<14} {took:>10}  {}", stage.name, stage.what)
 }
 
-/// What a merge would do now: a line for each change.
+/// The changes that a merge would make now, a line for each.
 pub(crate) fn diff(diff: &Diff) -> String {
     let mut text = String::new();
     write_diff(&mut text, diff).expect("a string takes everything");
