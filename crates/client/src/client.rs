@@ -10,7 +10,7 @@ use chiton_model::{Op, XattrHow};
 use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_objects::{LocalObjects, Objects};
 use chiton_transport::Address;
-use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Position, Refusal, access};
 use chiton_wire::{Answer, Call, LeaseMode, Query, StatFs, Welcome};
 
 use crate::cache::Since;
@@ -116,6 +116,7 @@ impl Client {
             timeout: options.timeout,
             kept_bytes_max: options.kept_bytes_max,
             decouples: options.decouples,
+            plate: PlateId(0),
         };
         let limits = Limits::new(options.kept_bytes_max);
         let write_behind = Arc::new(WriteBehind::new(options.write_behind_after, limits));

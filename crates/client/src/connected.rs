@@ -24,7 +24,7 @@ use std::time::Duration;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread::JoinHandle;
-use chiton_types::{Cred, Ino, Position, Refusal, Seq, SessionId};
+use chiton_types::{Cred, Ino, PlateId, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
 
 use crate::link;
@@ -50,6 +50,8 @@ pub(crate) struct ConnectedOptions {
     pub(crate) kept_bytes_max: usize,
     /// This client decouples subtrees whose policy asks for it.
     pub(crate) decouples: bool,
+    /// The plate that it speaks with.
+    pub(crate) plate: PlateId,
 }
 
 /// See the module.
@@ -119,6 +121,7 @@ pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option
         identity: options.identity.clone(),
         resend_count: 0,
         decouples: options.decouples,
+        plate: options.plate,
     }
 }
 

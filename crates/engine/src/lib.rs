@@ -41,6 +41,7 @@ mod inodes;
 mod placement;
 
 mod path;
+mod peers;
 mod policies;
 mod volatile;
 

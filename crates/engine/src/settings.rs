@@ -1,6 +1,6 @@
 //! What a server was started with.
 
-use chiton_types::{Epoch, Ino};
+use chiton_types::{Epoch, Ino, PlateId, Plates};
 
 /// What does not change while a server runs.
 #[derive(Clone, Debug)]
@@ -21,6 +21,9 @@ pub struct Settings {
     pub epoch: Epoch,
     /// Weight of each shard for the birth of directories.
     pub shard_weights: Vec<u32>,
+    /// The plate that this engine is of, and which plates there are.
+    pub plate: PlateId,
+    pub plates: Plates,
     /// Where absolute paths begin.
     pub root: Ino,
 }

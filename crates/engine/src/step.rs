@@ -1,8 +1,8 @@
 //! What comes back from a call of the engine.
 
 use chiton_namespace::Need;
-use chiton_types::{Malformed, Position, Refusal, SessionId};
-use chiton_wire::{Failure, Recall, Reply};
+use chiton_types::{Malformed, PlateId, Position, Refusal, SessionId};
+use chiton_wire::{Failure, PeerMessage, Recall, Reply};
 
 use crate::wait_queue::{Task, Ticket, Wait};
 
@@ -37,6 +37,8 @@ pub enum Command {
     /// The session is over: close its connections, look after its blocks. Everything that it did lies at or before
     /// the position.
     DropSession(SessionId, Position),
+    /// Pass this to another plate.
+    Peer(PlateId, PeerMessage),
 }
 
 /// Why an answer is not there yet.

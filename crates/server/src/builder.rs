@@ -16,7 +16,7 @@ use chiton_namespace::{Fetched, Namespace, Need};
 use chiton_objects::MemoryObjects;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::pool::Pool;
-use chiton_types::{Ino, Position, SessionId};
+use chiton_types::{Ino, PlateId, Plates, Position, SessionId};
 
 use crate::away::Away;
 use crate::blocks::Blocks;
@@ -181,7 +181,12 @@ fn serving(
     let Stores { objects, open_meta, place, objects_address } = stores;
     let meta = Meta::open(open_meta).map_err(|e| store_error(&e))?;
     let store = meta.get();
-    let (engine, stored) = engine_over(&store, &info, options.engine_settings(info.shards, Ino::ROOT), m)?;
+    let (engine, stored) = engine_over(
+        &store,
+        &info,
+        options.engine_settings((PlateId(0), Plates::one(info.shards)), Ino::ROOT),
+        m,
+    )?;
     let writer = SessionId(session_mark(&*store)?);
     let journal = info.filesystem;
     let stores = Stores { objects, open_meta: nothing_to_open(), place, objects_address };
@@ -189,7 +194,7 @@ fn serving(
 }
 
 fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> Result<Ground, StartError> {
-    let settings = options.engine_settings(subtree.shards, subtree.root);
+    let settings = options.engine_settings((PlateId(0), Plates::one(subtree.shards)), subtree.root);
     let ns = Namespace::of_subtree(subtree.root, subtree.inode_count);
     let numbers = (&subtree.ranges[..], &subtree.used[..]);
     let engine = Engine::of_realm(settings, ns, subtree.merged, numbers, &subtree.borders, subtree.policy, m);
@@ -197,6 +202,7 @@ fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> 
         version: 1,
         filesystem: subtree.filesystem,
         shards: subtree.shards,
+        plates: 1,
         created: m.now.secs(),
     };
     let no_rows: Arc<dyn Metastore> = Arc::new(MemoryMetastore::new());
@@ -218,7 +224,10 @@ fn preview(
     options: &ServerOptions,
     m: &Moment,
 ) -> Result<Ground, StartError> {
-    let settings = Settings { sessions_max: usize::MAX, ..options.engine_settings(info.shards, Ino::ROOT) };
+    let settings = Settings {
+        sessions_max: usize::MAX,
+        ..options.engine_settings((PlateId(0), Plates::one(info.shards)), Ino::ROOT)
+    };
     let (engine, stored) = engine_over(&rows, &info, settings, m)?;
     Ok(Ground {
         kind: Kind::Preview,

@@ -31,6 +31,8 @@ pub(crate) const INFO_FILE: &str = "chiton.json";
 pub struct FormatOptions {
     /// Number of shards, 1 to [`SHARDS_MAX`].
     pub shards: u16,
+    /// Number of plates, 1 to the number of shards.
+    pub plates: u16,
     /// Owner of the root directory.
     pub uid: u32,
     /// Group of the root directory.
@@ -39,7 +41,7 @@ pub struct FormatOptions {
 
 impl Default for FormatOptions {
     fn default() -> FormatOptions {
-        FormatOptions { shards: SHARDS_DEFAULT, uid: 0, gid: 0 }
+        FormatOptions { shards: SHARDS_DEFAULT, plates: 1, uid: 0, gid: 0 }
     }
 }
 
@@ -52,6 +54,8 @@ pub struct FilesystemInfo {
     pub filesystem: u64,
     /// Number of shards.
     pub shards: u16,
+    /// Number of plates, which share the shards evenly.
+    pub plates: u16,
     /// When it was formatted, in seconds since the Unix epoch.
     pub created: i64,
 }
@@ -90,6 +94,7 @@ pub(crate) fn format_stores(
         version: VERSION,
         filesystem: world.random() >> 1,
         shards: options.shards,
+        plates: options.plates,
         created: world.now().secs(),
     };
     let identity = Identity { journal: info.filesystem, epoch: Epoch(1), nonce: world.random() };

@@ -37,6 +37,7 @@ mod offline;
 mod role;
 mod startup;
 
+mod peers;
 mod plate;
 
 mod blocks;

@@ -113,6 +113,8 @@ impl Plate {
             session_ms: self.options.belief_ms(),
             durable: self.journal.durable(),
             objects: self.blocks.address.clone(),
+            shards: self.info.shards,
+            plates: self.info.plates,
         }
     }
 }

@@ -19,7 +19,7 @@ use chiton_model::{Event, FrameEvents};
 use chiton_namespace::{Namespace, StoredRow, rows_with_tag, tag};
 use chiton_runtime::SharedWorld;
 use chiton_types::frame::FrameHeader;
-use chiton_types::{Position, ShardId};
+use chiton_types::{PlateId, Plates, Position, ShardId};
 
 use crate::address::DataAddress;
 use crate::error::StartError;
@@ -203,7 +203,7 @@ impl Offline {
         let options = ServerOptions::default();
         let settings = Settings {
             dirty_rows_max: usize::MAX,
-            ..options.engine_settings(self.info.shards, chiton_types::Ino::ROOT)
+            ..options.engine_settings((PlateId(0), Plates::one(self.info.shards)), chiton_types::Ino::ROOT)
         };
         let mut applying = Applying {
             engine: Engine::from_rows(settings, ns, rows, &m),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chiton_engine::Settings;
 use chiton_metastore::FjallOptions;
 use chiton_transport::ServeOptions;
-use chiton_types::Ino;
+use chiton_types::{Ino, PlateId, Plates};
 
 use crate::startup::EPOCH;
 
@@ -101,8 +101,8 @@ impl Default for ServerOptions {
 const DIRTY_ROW_BYTES: usize = 200;
 
 impl ServerOptions {
-    /// The engine's settings, of a file system with so many shards that is seen from `root`.
-    pub(crate) fn engine_settings(&self, shards: u16, root: Ino) -> Settings {
+    /// The settings of a plate's engine, which is seen from `root`.
+    pub(crate) fn engine_settings(&self, (plate, plates): (PlateId, Plates), root: Ino) -> Settings {
         Settings {
             session_ms: self.session_ms,
             grace_ms: self.grace_ms.min(self.session_ms),
@@ -111,7 +111,9 @@ impl ServerOptions {
             sessions_max: self.sessions_max,
             dirty_rows_max: self.dirty_rows_max(),
             epoch: EPOCH,
-            shard_weights: vec![100; usize::from(shards)],
+            shard_weights: vec![100; usize::from(plates.shards())],
+            plate,
+            plates,
             root,
         }
     }

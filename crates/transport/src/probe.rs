@@ -1,5 +1,6 @@
 //! Whether a server answers at an address.
 
+use chiton_types::PlateId;
 use std::time::Duration;
 
 use chiton_wire::{Channel, Hello, PROTOCOL_VERSION, RefuseReason};
@@ -21,6 +22,7 @@ pub fn probe(address: &Address, limit: Duration) -> Result<(), OpenError> {
         identity: String::new(),
         resend_count: 0,
         decouples: false,
+        plate: PlateId(0),
     };
     let connecting = limit / 4;
     match greet(address.connect(connecting)?, address, &hello, limit - connecting) {

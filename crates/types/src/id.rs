@@ -39,6 +39,10 @@ id! {
     ShardId(u16)
 }
 id! {
+    /// A range of shards with one engine, journal and metadata store: [`crate::Plates`].
+    PlateId(u16)
+}
+id! {
     /// The extent of one policy, decoupling or branch. 0 is the global namespace.
     RealmId(u32)
 }

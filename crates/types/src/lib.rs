@@ -16,6 +16,7 @@ mod cred;
 mod error;
 mod id;
 mod name;
+mod plates;
 mod time;
 
 pub use attr::{Attr, Kind, Mode, access};
@@ -23,6 +24,9 @@ pub use capability::{Capabilities, ID_RANGES_MAX, IdMaps, IdRange, Privileges, S
 pub use codec::{Malformed, Put, Take};
 pub use cred::Cred;
 pub use error::{Errno, Refusal};
-pub use id::{BlockId, Epoch, Ino, Position, RealmId, SHARDS_DEFAULT, SHARDS_MAX, Seq, SessionId, ShardId};
+pub use id::{
+    BlockId, Epoch, Ino, PlateId, Position, RealmId, SHARDS_DEFAULT, SHARDS_MAX, Seq, SessionId, ShardId,
+};
 pub use name::{NAME_BYTES_MAX, Name, PATH_BYTES_MAX, name_hash};
+pub use plates::Plates;
 pub use time::Time;

@@ -83,6 +83,16 @@ choice! {
                 parent_open,
             ]
         }
+        /// For lookups: a directory that another plate owns, which is to be asked for its attributes.
+        15 Elsewhere {
+            [
+                /// As in `Attr`.
+                parent_leased,
+                /// As in `Attr`.
+                parent_open,
+            ]
+            ino: Ino,
+        }
         /// Entries of a directory.
         5 Entries {
             [

@@ -3,7 +3,7 @@
 use chiton_model::field::Fixed;
 use chiton_model::{choice, code, number, record};
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Epoch, Position, SessionId};
+use chiton_types::{Epoch, PlateId, Position, SessionId};
 
 /// Version of the protocol; both sides must have the same.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -37,6 +37,8 @@ record! {
         /// The client decouples subtrees whose policy asks for it: see
         /// [`chiton_types::Refusal::Undecoupled`].
         pub decouples: bool,
+        /// The plate that the connection is for. A client has a session with each plate, and finds out at plate 0 how many there are.
+        pub plate: PlateId,
     }
 }
 
@@ -95,6 +97,9 @@ choice! {
             /// Where a client on the same machine finds the object store (`local:/path`), else empty: blocks then
             /// go through the server.
             objects: String,
+            /// Shards of the file system, and plates that share them evenly ([`chiton_types::Plates`]).
+            shards: u16,
+            plates: u16,
         }
         /// Not possible; the connection is closed.
         1 Refused {
@@ -117,5 +122,7 @@ number! {
         Full = 3,
         /// The server is shutting down or not ready.
         NotReady = 4,
+        /// The server has no such plate.
+        NoPlate = 5,
     }
 }

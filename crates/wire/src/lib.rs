@@ -1,4 +1,4 @@
-//! The messages between clients and servers, and their encoding. `transport` carries them over sockets.
+//! The messages between clients and servers, and between plates, and their encoding. `transport` carries them over sockets.
 //!
 //! Invariants:
 //! - Only this crate knows the bytes of a message. Bytes from a peer are hostile until decoded.
@@ -20,6 +20,7 @@ mod answer;
 mod reply;
 
 mod lease;
+mod peer;
 mod recall;
 
 mod footprint;
@@ -31,6 +32,7 @@ pub use footprint::is_policy_attribute;
 pub use handshake::*;
 pub use lease::*;
 pub use message::{FRAME_BYTES_MAX, Message};
+pub use peer::*;
 pub use query::*;
 pub use realm::*;
 pub use recall::*;

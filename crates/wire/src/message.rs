@@ -19,6 +19,7 @@ use chiton_model::field::{Code, Sample, Samples};
 use chiton_types::codec::{Malformed, Take};
 
 use crate::handshake::{Hello, Welcome};
+use crate::peer::PeerMessage;
 use crate::recall::{Recall, RecallDone};
 use crate::reply::Reply;
 use crate::request::Request;
@@ -99,4 +100,4 @@ macro_rules! messages {
     };
 }
 
-messages!(Hello, Welcome, Request, Reply, Recall, RecallDone);
+messages!(Hello, Welcome, Request, Reply, Recall, RecallDone, PeerMessage);

@@ -48,6 +48,8 @@ fn tables() -> Vec<(String, Vec<String>)> {
         row::<chiton_model::merge::Conflict>(),
         row::<RealmInfo>(),
         row::<Blocked>(),
+        row::<OpKey>(),
+        row::<GuardedRow>(),
     ];
     vec![
         ("| message | fields |".to_owned(), messages),
@@ -61,6 +63,7 @@ fn tables() -> Vec<(String, Vec<String>)> {
         variants::<Failure>(),
         variants::<Content>(),
         variants::<RealmAnswer>(),
+        variants::<PeerMessage>(),
         variants::<ObjectAnswer>(),
         ("| part | fields, or numbers of one byte |".to_owned(), parts),
     ]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chiton_model::{Make, Op};
 use chiton_transport::{Address, Connection, FrameKind, FrameReader, put_frame};
-use chiton_types::{Cred, Epoch, Ino, Mode, Name, Seq, SessionId, Take};
+use chiton_types::{Cred, Epoch, Ino, Mode, Name, PlateId, Seq, SessionId, Take};
 use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Query, Reply, Request, Welcome};
 
 /// How long a peer waits for bytes that take no time on an idle machine.
@@ -16,7 +16,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The message that begins or resumes a session.
 pub(crate) fn hello(channel: Channel, resume: Option<(SessionId, u64)>, identity: &str) -> Hello {
     let identity = identity.to_owned();
-    Hello { version: PROTOCOL_VERSION, channel, resume, identity, resend_count: 0, decouples: false }
+    Hello {
+        version: PROTOCOL_VERSION,
+        channel,
+        resume,
+        identity,
+        resend_count: 0,
+        decouples: false,
+        plate: PlateId(0),
+    }
 }
 
 /// A request of root.

@@ -392,6 +392,8 @@ impl FakeServer {
             session_ms: 30_000,
             durable: Position(fake.durable as u64),
             objects: String::new(),
+            shards: 64,
+            plates: 1,
         }
     }
 }

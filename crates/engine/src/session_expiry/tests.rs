@@ -6,7 +6,7 @@ use std::time::Duration;
 use chiton_journal::{SegmentHeader, SegmentReader};
 use chiton_model::{Body, Make, Op, XattrHow};
 use chiton_namespace::Namespace;
-use chiton_types::{Cred, Epoch, Ino, Mode, Name, Position, Refusal, Seq, SessionId, Time};
+use chiton_types::{Cred, Epoch, Ino, Mode, Name, PlateId, Plates, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{
     Again, Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, RefuseReason, Reply, Request,
 };
@@ -47,6 +47,8 @@ fn settings() -> Settings {
         epoch: Epoch(1),
         root: chiton_types::Ino::ROOT,
         shard_weights: vec![100],
+        plate: PlateId(0),
+        plates: Plates::one(1),
     }
 }
 
@@ -121,7 +123,7 @@ impl World {
             match command {
                 Command::Reply(ticket, reply) => drop(self.answers.insert(ticket, reply)),
                 Command::DropSession(session, position) => self.dropped.push((session, position)),
-                Command::Recall(..) => {}
+                Command::Recall(..) | Command::Peer(..) => {}
             }
         }
     }

@@ -5,7 +5,8 @@
 
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{
-    Attr, BlockId, Epoch, Ino, Kind, Mode, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, Time,
+    Attr, BlockId, Epoch, Ino, Kind, Mode, Name, PlateId, Position, RealmId, Refusal, Seq, SessionId,
+    ShardId, Time,
 };
 use serde_json::{Value, json};
 
@@ -66,6 +67,7 @@ code!(Hidden => Vec<u8>, 1, "b", |v, out| out.put_bytes(v), |from| Ok(from.bytes
 code!(RealmId, 4, "realm", |v, out| out.put_u32(v.0), take_id, |v| json!(v.0); draw = |from| RealmId((from.number() as u32).max(1)));
 code!(SessionId, 8, "session", |v, out| out.put_u64(v.0), |from| Ok(SessionId(from.u64()?)), |v| json!(v.0); draw = |from| SessionId(from.number()));
 code!(ShardId, 2, "shard", |v, out| out.put_u16(v.0), |from| Ok(ShardId(from.u16()?)), |v| json!(v.0); draw = |from| ShardId(from.number() as u16));
+code!(PlateId, 2, "plate", |v, out| out.put_u16(v.0), |from| Ok(PlateId(from.u16()?)), |v| json!(v.0); draw = |from| PlateId(from.number() as u16));
 code!(Body, 2, "body", |v, out| put_body(out, v), take_body, |v| match v {
     Body::Inline(bytes) => json!({ "inline_bytes": bytes.len() }),
     Body::Extents(list) => json!({ "extents": extents_json(list) }),

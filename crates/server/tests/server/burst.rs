@@ -8,7 +8,7 @@ use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_server::{Role, Server, ServerOptions, Stores};
 use chiton_transport::{Address, Connection, ServeOptions};
-use chiton_types::{BlockId, Cred, Epoch, Ino, Seq, SessionId};
+use chiton_types::{BlockId, Cred, Epoch, Ino, PlateId, Seq, SessionId};
 use chiton_wire::{Answer, Call, Channel, Hello, PROTOCOL_VERSION, Query, Welcome};
 use std::time::Duration;
 
@@ -149,6 +149,7 @@ impl Client {
             identity: "test".into(),
             resend_count: 0,
             decouples: false,
+            plate: PlateId(0),
         };
         let (connection, welcome) = Connection::open(address, &hello, TIMEOUT).expect("connects");
         let Welcome::Accepted { session, durable, .. } = welcome else { panic!("a refusal is an error") };

@@ -8,7 +8,7 @@ use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, session
 use chiton_model::{Body, Make, Op, Outcome};
 use chiton_server::{Server, ServerOptions};
 use chiton_transport::{Address, Connection, OpenError, RecallChannel};
-use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId, Time};
+use chiton_types::{Cred, Epoch, Ino, PlateId, Position, Refusal, Seq, SessionId, Time};
 use chiton_wire::{
     Again, Answer, Call, Channel, Failure, Hello, LeaseMode, PROTOCOL_VERSION, Query, RecallDone, Reply,
     Request, Welcome,
@@ -31,6 +31,7 @@ fn hello(channel: Channel, resume: Option<(SessionId, u64)>, resend_count: u32) 
         identity: "test".into(),
         resend_count,
         decouples: false,
+        plate: PlateId(0),
     }
 }
 

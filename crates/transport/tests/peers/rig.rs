@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use chiton_transport::*;
-use chiton_types::{BlockId, Cred, Epoch, Ino, Position, Seq, SessionId};
+use chiton_types::{BlockId, Cred, Epoch, Ino, PlateId, Position, Seq, SessionId};
 use chiton_wire::*;
 use parking_lot::{Condvar, Mutex};
 
@@ -64,6 +64,8 @@ pub(crate) fn accepted() -> Welcome {
         session_ms: 60_000,
         durable: Position(0),
         objects: String::new(),
+        shards: 1,
+        plates: 1,
     }
 }
 
@@ -162,6 +164,7 @@ pub(crate) fn hello(channel: Channel) -> Hello {
         identity: "test".to_owned(),
         resend_count: 0,
         decouples: false,
+        plate: PlateId(0),
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 
 use chiton_model::Op;
 use chiton_model::field::{Code, Samples, Variants};
-use chiton_types::{Cred, Epoch, Ino, Put, Seq, Take};
+use chiton_types::{Cred, Epoch, Ino, PlateId, Put, Seq, Take};
 use chiton_wire::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -124,6 +124,7 @@ fn every_variant_round_trips() {
     each_variant_round_trips::<Failure>(&drawn);
     each_variant_round_trips::<Content>(&drawn);
     each_variant_round_trips::<RealmAnswer>(&drawn);
+    each_variant_round_trips::<PeerMessage>(&drawn);
     each_variant_round_trips::<ObjectAnswer>(&drawn);
     // Those of an operation have JSON and a line for people, each its own.
     for (at, name) in Op::VARIANTS.iter().enumerate() {
@@ -221,6 +222,7 @@ fn limits_are_checked_at_both_ends() {
         identity: "é".repeat(200),
         resend_count: 0,
         decouples: false,
+        plate: PlateId(0),
     };
     let mut bytes = Vec::new();
     hello.encode(&mut bytes);

@@ -134,7 +134,13 @@ impl Source {
         Ok(Source {
             path,
             said,
-            info: FilesystemInfo { version: 1, filesystem: client.filesystem(), shards, created: 0 },
+            info: FilesystemInfo {
+                version: 1,
+                filesystem: client.filesystem(),
+                shards,
+                plates: 1,
+                created: 0,
+            },
             rows: rows.clone(),
             objects: rows.clone(),
             blocks: client.blocks().clone(),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use chiton_model::{Event, Make, Op};
 use chiton_namespace::Namespace;
-use chiton_types::{Cred, Epoch, Ino, Kind, Mode, Name, Position, RealmId, Seq, SessionId, Time};
+use chiton_types::{
+    Cred, Epoch, Ino, Kind, Mode, Name, PlateId, Plates, Position, RealmId, Seq, SessionId, Time,
+};
 use chiton_wire::{
     Answer, Call, Claim, MERGE_EVENTS_MAX, MergeWindow, RealmAnswer, RealmCall, Reply, Request,
 };
@@ -48,6 +50,8 @@ impl Bench {
             epoch: Epoch(1),
             root: Ino::ROOT,
             shard_weights: vec![100],
+            plate: PlateId(0),
+            plates: Plates::one(1),
         };
         let m = Moment { mono: Duration::from_secs(100), now: Time(1_000), ..Moment::default() };
         let mut engine = Engine::from_rows(

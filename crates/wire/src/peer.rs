@@ -1,0 +1,112 @@
+//! What plates say to each other. An operation that changes rows of several plates is decided by one of them: the others guard
+//! their rows for it, and carry out its events afterwards.
+//!
+//! ```text
+//!   mkdir of a/d, a on plate 1, d on plate 2                    rmdir of a/d
+//!     1 ── WantNumbers ─▶ 2   (ahead)                             1 ── Guard(d) ──────▶ 2   recalls leases, journals the guard
+//!     1 ◀──── Numbers ─── 2                                       1 ◀── Granted(row) ── 2   once that is durable
+//!     1   frame [make, owes 2]  ─▶ answers the client             1   frame [unlink, owes 2] ─▶ answers the client
+//!     1 ── Effect [make] ─▶ 2   once that is durable              1 ── Effect [unlink] ─▶ 2   ends the guard
+//!     1 ◀── CarriedOut ──── 2   once the effect is durable        1 ◀── CarriedOut ────── 2
+//! ```
+//!
+//! Invariants:
+//! - Messages between two starts of two plates arrive in order or not at all. A plate that starts anew says [`PeerMessage::Hello`];
+//!   what an older start of either side sent is void.
+//! - A message that is lost with a start is sent again after the greeting, by the plate that waits for its answer.
+
+use chiton_model::field::Fixed;
+use chiton_model::{choice, record};
+use chiton_types::{Attr, Ino, Seq, SessionId, ShardId};
+
+record! {
+    /// Names an operation between plates: its client's session and number. Those that are never sent again have session 0 and a
+    /// number that the deciding plate gave for as long as it runs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct OpKey "operation key" {
+        pub session: SessionId,
+        pub seq: Seq,
+    }
+}
+
+record! {
+    /// A row that a plate guards for an operation of another, as it stays until the guard ends.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct GuardedRow "guarded row" {
+        pub attr: Attr,
+        /// Of a directory: it has no entries.
+        pub is_empty: bool,
+    }
+}
+
+choice! {
+    /// A message from one plate to another.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum PeerMessage "peer message" {
+        /// The first message of a start. The other side answers with its own, unless this is an answer.
+        0 Hello {
+            (1) is_answer,
+            /// Effects of the receiver that this plate has carried out durably: those up to this number.
+            carried_out: u64 as Fixed,
+        }
+        /// The sender takes no operations from before its start any more. Of the guards that the receiver holds for it, only those of
+        /// these operations stand; the numbers that it lent to an older start come back.
+        2 Open {
+            active: Vec<OpKey>,
+        }
+        /// Asks the owner of a row to guard it. Asked again, it is granted again.
+        3 Guard {
+            key: OpKey,
+            ino: Ino,
+        }
+        /// The guard is durable. No row: the inode does not exist, and nothing is guarded.
+        4 Granted {
+            key: OpKey,
+            ino: Ino,
+            row: Option<GuardedRow>,
+        }
+        /// The operation was refused or given up: its guards end.
+        5 Release {
+            key: OpKey,
+        }
+        /// Events to carry out, in the order of their numbers, which begin at 1. They end the guards of the operation.
+        6 Effect {
+            number: u64 as Fixed,
+            key: OpKey,
+            /// How many events follow.
+            count: u32,
+            /// Their bytes.
+            events: Vec<u8>,
+        }
+        /// Everything up to this number is carried out durably.
+        7 CarriedOut {
+            upto: u64 as Fixed,
+        }
+        /// Asks for inode numbers of a shard of the receiver.
+        8 WantNumbers {
+            shard: ShardId,
+        }
+        /// The receiver may make inodes with these numbers, until its next start is open.
+        9 Numbers {
+            first: Ino,
+            end: Ino,
+        }
+        /// A request waits for an inode whose number was lent to the receiver: it is to make the birth durable and send it.
+        10 AwaitBirth {
+            ino: Ino,
+        }
+        /// The sender has no birth of this inode to send, beyond those that it has sent.
+        11 NotComing {
+            ino: Ino,
+        }
+        /// Asks whether a number that was lent to an earlier start of the sender is still unused.
+        12 AskUnborn {
+            ino: Ino,
+        }
+        /// The answer.
+        13 Unborn {
+            (14) is_unborn,
+            ino: Ino,
+        }
+    }
+}
