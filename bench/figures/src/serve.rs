@@ -53,7 +53,8 @@ pub fn serve(args: &ServeArgs) -> Result<()> {
     let options = ServerOptions { journal, ..ServerOptions::default() };
     let server = if args.objects {
         let stores = stores(args)?;
-        let info = Server::format_with(&stores, &format, &world).map_err(|e| e.to_string())?;
+        let info =
+            Server::format_with(std::slice::from_ref(&stores), &format, &world).map_err(|e| e.to_string())?;
         Server::start_as(Role::serving(&info, stores), options, world).map_err(|e| e.to_string())?
     } else {
         Server::format(&args.data, &format, &world).map_err(|e| e.to_string())?;

@@ -7,7 +7,9 @@ pub mod journal;
 pub mod salvage;
 
 mod overlay;
+mod plates;
 mod view;
 
 pub use overlay::Overlay;
+pub use plates::RowsOfPlates;
 pub use view::{View, ViewError};

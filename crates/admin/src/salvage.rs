@@ -23,7 +23,7 @@ use chiton_runtime::sync::Mutex;
 use chiton_server::{
     Apply, DataAddress, FilesystemInfo, Ownership, Role, Server, ServerOptions, StartError, Stores,
 };
-use chiton_types::{Epoch, Position, ShardId};
+use chiton_types::{Epoch, PlateId, Position, ShardId};
 
 use crate::Overlay;
 
@@ -44,9 +44,10 @@ pub fn serve(
     world: SharedWorld,
 ) -> Result<Arc<Server>, StartError> {
     let info = Server::info(data)?;
+    info.check_one_plate(data, "--salvage")?;
     chiton_server::make_room_for_tools(data);
     let ownership = Ownership::take(data, options.take_over, &*world)?;
-    let mut stores = Stores::open(data)?;
+    let mut stores = Stores::open(data, PlateId(0))?;
     ownership.guard(&mut stores);
     let Stores { objects, open_meta, place, .. } = stores;
     let store = open_meta().map_err(|e| match e {
@@ -59,7 +60,7 @@ pub fn serve(
     salvage.replay(&place, &world)?;
     let stores = salvage.stores(world.random())?;
     let options = ServerOptions { read_only: true, grace_ms: 0, ..options };
-    let role = Role::Serving { info: salvage.info.clone(), stores, ownership: Some(ownership) };
+    let role = Role::Serving { info: salvage.info.clone(), plates: vec![stores], ownership: Some(ownership) };
     let server = Server::start_as(role, options, world)?;
     (salvage.log)(
         "this file system is served read-only, with what can be read of it; nothing of it is changed",
@@ -137,7 +138,7 @@ impl Salvage {
             place: place.clone(),
             objects_address: String::new(),
         };
-        let offline = chiton_server::Offline::open_with(&self.info, &stores, world.clone())?;
+        let offline = chiton_server::Offline::open_with(&self.info, PlateId(0), &stores, world.clone())?;
         let select = &mut |_: Position, _: &_, _: &_| true;
         let all = Apply { after: Position(0), upto: last, select, skip_misfits: true };
         match offline.apply(all, &mut |_| {}) {

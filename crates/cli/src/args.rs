@@ -102,7 +102,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton format /srv/chiton\n  chiton format /srv/chiton --shards 256 --json\n  chiton format s3://bucket/chiton     credentials as for other S3 tools: AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL …"
+    after_help = "Examples:\n  chiton format /srv/chiton\n  chiton format /srv/chiton --shards 256 --json\n  chiton format /srv/chiton --plates 4     a journal and a metadata store for each of four parts\n  chiton format s3://bucket/chiton     credentials as for other S3 tools: AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL …"
 )]
 pub(crate) struct Format {
     /// An empty directory, or one to make; or s3://BUCKET/PREFIX.
@@ -111,6 +111,10 @@ pub(crate) struct Format {
     /// Units of placement, fixed for ever: 64 lets a laptop's file system become a small cluster.
     #[arg(long, default_value_t = chiton_types::SHARDS_DEFAULT, value_parser = clap::value_parser!(u16).range(1..=i64::from(chiton_types::SHARDS_MAX)))]
     pub(crate) shards: u16,
+    /// Parts of the file system with a journal and a metadata store of their own, fixed for ever: 1 to the number of shards. With more
+    /// than one, several commands do not work yet (docs/administration.md lists them).
+    #[arg(long, default_value_t = 1)]
+    pub(crate) plates: u16,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -75,7 +75,7 @@ impl From<FormatError> for Failure {
     fn from(error: FormatError) -> Failure {
         let class = match error {
             FormatError::Formatted(_) | FormatError::NotEmpty(_) => Class::Busy,
-            FormatError::Shards(_) | FormatError::Failed(_) => Class::Failed,
+            FormatError::Shards(_) | FormatError::Plates { .. } | FormatError::Failed(_) => Class::Failed,
         };
         Failure::new(class, error.to_string())
     }
@@ -85,7 +85,9 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         let class = match error {
             StartError::Held { .. } => Class::Busy,
-            StartError::NotFormatted(_) | StartError::Foreign(..) => Class::Absent,
+            StartError::NotFormatted(_) | StartError::Foreign(..) | StartError::NoPlate { .. } => {
+                Class::Absent
+            }
             _ => Class::Failed,
         };
         Failure::new(class, error.to_string())

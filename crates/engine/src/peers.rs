@@ -15,6 +15,11 @@ impl Engine {
         self.queue.commands.extend(others.map(|to| Command::Peer(to, hello.clone())));
     }
 
+    /// True if what peers wait for is to be made durable at once.
+    pub fn wants_commit_now(&self) -> bool {
+        false
+    }
+
     /// A message of another plate.
     pub fn peer(&mut self, from: PlateId, message: PeerMessage, _m: &Moment) {
         if let PeerMessage::Hello { is_answer: false, .. } = message {

@@ -46,7 +46,7 @@ impl From<FormatError> for Failure {
     fn from(error: FormatError) -> Failure {
         let refusal = match error {
             FormatError::Formatted(_) | FormatError::NotEmpty(_) => Refusal::NotEmpty,
-            FormatError::Shards(_) => Refusal::Invalid,
+            FormatError::Shards(_) | FormatError::Plates { .. } => Refusal::Invalid,
             FormatError::Failed(_) => Refusal::Io,
         };
         Failure::new(refusal, error.to_string())
@@ -56,10 +56,10 @@ impl From<FormatError> for Failure {
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         let refusal = match error {
-            StartError::NotFormatted(_) => Refusal::NotFound,
+            StartError::NotFormatted(_) | StartError::NoPlate { .. } => Refusal::NotFound,
             StartError::Foreign(..) => Refusal::NotEmpty,
             StartError::Held { .. } => Refusal::Busy,
-            StartError::Newer { .. } => Refusal::Unsupported,
+            StartError::Newer { .. } | StartError::Plates { .. } => Refusal::Unsupported,
             StartError::Damaged(..) | StartError::Corrupt(_) | StartError::Failed(_) => Refusal::Io,
         };
         Failure::new(refusal, error.to_string())

@@ -3,7 +3,9 @@
 //! ```text
 //!   chiton.json      as in a data directory; put if absent, last: its presence means "formatted"
 //!   holders/         who serves it (see hold/objects.rs)
-//!   journal/  meta/  blocks/
+//!   journal/  meta/                  of plate 0
+//!   plates/1/journal  plates/1/meta  of plate 1, and so on
+//!   blocks/                          of all plates
 //! ```
 
 use std::collections::BTreeSet;
@@ -14,14 +16,17 @@ use chiton_metastore::{Metastore, SlateMetastore, SlateOptions, StoreError};
 use chiton_objects::{ObjectError, Objects, Retry, RetryOptions};
 use chiton_runtime::{RealWorld, World};
 use chiton_s3::{S3Location, S3Objects};
+use chiton_types::PlateId;
 
 use crate::address::DataAddress;
 use crate::error::{FormatError, StartError};
-use crate::format::{FilesystemInfo, FormatOptions, INFO_FILE, format_stores, info_text, parse_info};
+use crate::format::{
+    FilesystemInfo, FormatOptions, INFO_FILE, PLATES_FOLDER, format_stores, info_text, parse_info,
+};
 use crate::stores::Stores;
 
 /// What an interrupted format may have left. Who has served a file system has left `holders/`.
-const OURS: [&str; 3] = ["journal", "meta", "probe"];
+const OURS: [&str; 4] = ["journal", "meta", PLATES_FOLDER, "probe"];
 const PAGE: usize = 1000;
 
 /// Objects below the location, with what fails for now tried again.
@@ -39,9 +44,14 @@ impl Bucket {
         Ok(Bucket { s3, objects: Arc::new(objects) })
     }
 
-    pub(crate) fn stores(self) -> Stores {
-        let place = ObjectPlace::new(self.objects.clone(), "journal");
-        let location = self.s3.location().below("meta");
+    /// The stores of a plate.
+    pub(crate) fn stores(&self, plate: PlateId) -> Stores {
+        let below = |name: &str| match plate {
+            PlateId(0) => name.to_owned(),
+            PlateId(n) => format!("{PLATES_FOLDER}/{n}/{name}"),
+        };
+        let place = ObjectPlace::new(self.objects.clone(), &below("journal"));
+        let location = self.s3.location().below(&below("meta"));
         let client = self.s3.library_client();
         let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
             let name = location.to_string();
@@ -50,7 +60,7 @@ impl Bucket {
             Ok(Arc::new(store?))
         };
         Stores {
-            objects: self.objects,
+            objects: self.objects.clone(),
             open_meta: Box::new(open_meta),
             place: Arc::new(place),
             objects_address: String::new(),
@@ -89,14 +99,13 @@ pub(crate) fn format_bucket(
     for key in left {
         objects.delete(&key).map_err(failed)?;
     }
-    let explain = bucket.s3.clone();
-    let stores = bucket.stores();
+    let stores: Vec<Stores> = (0..options.plates).map(|plate| bucket.stores(PlateId(plate))).collect();
     let info = format_stores(&stores, options, world)?;
     let text = info_text(&info);
     match objects.put_if_absent(INFO_FILE, text.as_bytes()) {
         Ok(true) => Ok(info),
         Ok(false) => Err(formatted()),
-        Err(e) => Err(FormatError::Failed(explain.explain(&e))),
+        Err(e) => Err(failed(e)),
     }
 }
 

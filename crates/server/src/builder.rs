@@ -4,8 +4,8 @@
 //!   role ──▶ engine over its rows ──▶ journal opened ──▶ events past the rows replayed ──▶ begun ──▶ plate
 //! ```
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, OnceLock};
 
 use chiton_engine::{Engine, Moment, Settings};
 use chiton_journal::{
@@ -27,11 +27,12 @@ use crate::engine_lock::EngineLock;
 use crate::error::StartError;
 use crate::format::FilesystemInfo;
 use crate::options::ServerOptions;
+use crate::peers::Peers;
 use crate::plate::{Kind, Plate};
 use crate::replay_budget::{CheckpointPolicy, ReplayLoad, ReplayRate};
 use crate::replaying::Replaying;
 use crate::reserve::{self, Reserve};
-use crate::role::Role;
+use crate::role::Part;
 use crate::room::Space;
 use crate::rows::Rows;
 use crate::session_ids::{self, SessionIds};
@@ -45,11 +46,13 @@ const SESSIONS_FROM: u64 = 1 << 62;
 /// About what a frame takes beside its payload.
 const FRAME_OVERHEAD_BYTES: usize = 16;
 
-/// See the module.
+/// See the module. The same for all plates of a process.
+#[derive(Clone)]
 pub(crate) struct Builder {
     options: ServerOptions,
     world: SharedWorld,
     pool: Arc<Pool>,
+    peers: Arc<Peers>,
     reserve: Option<Arc<Reserve>>,
     is_held: bool,
 }
@@ -57,6 +60,7 @@ pub(crate) struct Builder {
 /// An engine over its rows, and what the role decides about the rest.
 struct Ground {
     kind: Kind,
+    plate: PlateId,
     info: FilesystemInfo,
     stores: Stores,
     meta: Meta,
@@ -70,8 +74,23 @@ struct Ground {
 }
 
 impl Builder {
-    pub(crate) fn new(options: ServerOptions, world: SharedWorld, pool: Arc<Pool>) -> Builder {
-        Builder { options, world, pool, reserve: None, is_held: false }
+    /// `options`: as they are for each plate.
+    pub(crate) fn new(
+        options: ServerOptions,
+        world: SharedWorld,
+        pool: Arc<Pool>,
+        peers: Arc<Peers>,
+    ) -> Builder {
+        Builder { options, world, pool, peers, reserve: None, is_held: false }
+    }
+
+    pub(crate) fn options(&self) -> &ServerOptions {
+        &self.options
+    }
+
+    /// The ways between the plates.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     /// What is kept free on the disk of a data directory.
@@ -84,23 +103,23 @@ impl Builder {
         Builder { is_held, ..self }
     }
 
-    /// A plate in this role. Its threads are not started.
+    /// A plate. Its threads are not started, and its peers do not know of it.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub(crate) fn build(self, role: Role) -> Result<Arc<Plate>, StartError> {
-        let Builder { options, world, pool, reserve, is_held } = self;
-        let options = role.options(options);
+    pub(crate) fn build(self, part: Part) -> Result<Arc<Plate>, StartError> {
+        let Builder { options, world, pool, peers, reserve, is_held } = self;
         let m = Moment { now: world.now(), mono: world.monotonic(), ..Moment::default() };
-        let mut ground = match role {
-            Role::Serving { info, stores, .. } => serving(info, stores, &options, &m)?,
-            Role::Decoupled(subtree) => decoupled(subtree, &options, &m)?,
-            Role::Preview { info, rows } => preview(info, rows, &options, &m)?,
+        let mut ground = match part {
+            Part::Serving { info, plate, stores } => serving(info, plate, stores, &options, &m)?,
+            Part::Decoupled(subtree) => decoupled(subtree, &options, &m)?,
+            Part::Preview { info, rows } => preview(info, rows, &options, &m)?,
         };
+        // A checkpoint of each plate fits the reserve, and so do their segments.
+        let reserved = reserve.as_ref().map_or(0, |reserve| reserve.wanted() / u64::from(ground.info.plates));
         let mut journal_options = options.journal;
-        if let Some(reserve) = &reserve {
-            journal_options.segment_bytes =
-                reserve::segment_bytes(reserve.wanted(), journal_options.segment_bytes);
+        if reserve.is_some() {
+            journal_options.segment_bytes = reserve::segment_bytes(reserved, journal_options.segment_bytes);
         }
         let place = Arc::new(Severable::new(ground.stores.place.clone()));
         let identity = Identity { journal: ground.journal, epoch: EPOCH, nonce: world.random() };
@@ -115,12 +134,11 @@ impl Builder {
         };
         if rate.measured {
             let (events, seconds) = (replayed.events, spent.as_secs_f64());
-            (options.log)(&format!("replayed {events} events of the journal in {seconds:.1} s"));
+            let whose = ground.journal_name();
+            (options.log)(&format!("replayed {events} events of {whose} in {seconds:.1} s"));
         }
         let session_ids = ground.begin(&journal, &m)?;
 
-        // A checkpoint fits the reserve.
-        let reserved = reserve.as_ref().map_or(0, |reserve| reserve.wanted());
         let bytes_max = if reserved == 0 { u64::MAX } else { reserved / 4 * 3 };
         let policy = CheckpointPolicy {
             // At the latest when changes wait for room.
@@ -132,12 +150,15 @@ impl Builder {
         };
         let ended_ms = world.monotonic().as_millis() as u64;
         let replayed = if ground.kind.has_checkpoints() { replayed } else { ReplayLoad::default() };
-        let Ground { kind, info, stores, meta, engine, stored, writer, .. } = ground;
+        let Ground { kind, plate, info, stores, meta, engine, stored, writer, .. } = ground;
         let engine = EngineLock::new(engine, &kind);
         let plate = Arc::new(Plate {
             kind,
+            plate,
             info,
             pool,
+            peers,
+            table: OnceLock::new(),
             boot: writer.0,
             begun_at: journal.last(),
             session_ids,
@@ -174,6 +195,7 @@ fn engine_over(
 
 fn serving(
     info: FilesystemInfo,
+    plate: PlateId,
     stores: Stores,
     options: &ServerOptions,
     m: &Moment,
@@ -181,16 +203,12 @@ fn serving(
     let Stores { objects, open_meta, place, objects_address } = stores;
     let meta = Meta::open(open_meta).map_err(|e| store_error(&e))?;
     let store = meta.get();
-    let (engine, stored) = engine_over(
-        &store,
-        &info,
-        options.engine_settings((PlateId(0), Plates::one(info.shards)), Ino::ROOT),
-        m,
-    )?;
-    let writer = SessionId(session_mark(&*store)?);
-    let journal = info.filesystem;
+    let (engine, stored) =
+        engine_over(&store, &info, options.engine_settings((plate, info.plates()), Ino::ROOT), m)?;
+    let writer = SessionId(session_mark(&*store, plate)?);
+    let journal = info.journal_of(plate);
     let stores = Stores { objects, open_meta: nothing_to_open(), place, objects_address };
-    Ok(Ground { kind: Kind::Serving, info, stores, meta, engine, stored, journal, writer })
+    Ok(Ground { kind: Kind::Serving, plate, info, stores, meta, engine, stored, journal, writer })
 }
 
 fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> Result<Ground, StartError> {
@@ -208,6 +226,7 @@ fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> 
     let no_rows: Arc<dyn Metastore> = Arc::new(MemoryMetastore::new());
     Ok(Ground {
         kind: Kind::Decoupled(subtree.base),
+        plate: PlateId(0),
         info,
         meta: Meta::open(Box::new(move || Ok(no_rows.clone()))).map_err(|e| store_error(&e))?,
         stores: in_memory(subtree.place),
@@ -231,6 +250,7 @@ fn preview(
     let (engine, stored) = engine_over(&rows, &info, settings, m)?;
     Ok(Ground {
         kind: Kind::Preview,
+        plate: PlateId(0),
         meta: Meta::open(Box::new(move || Ok(rows.clone()))).map_err(|e| store_error(&e))?,
         stores: in_memory(Arc::new(MemoryPlace::new(Shape::Grows))),
         engine,
@@ -279,7 +299,8 @@ fn open_journal(
     };
     if let (Some(torn), Kind::Serving) = (&recovered.torn, &ground.kind) {
         (options.log)(&format!(
-            "the journal's last commit was cut off by the crash, which is harmless: {torn}"
+            "the last commit of {} was cut off by the crash, which is harmless: {torn}",
+            ground.journal_name()
         ));
     }
     let last = recovered.last_position;
@@ -299,6 +320,14 @@ fn open_journal(
 }
 
 impl Ground {
+    /// The journal, for the log.
+    fn journal_name(&self) -> String {
+        match self.info.plates {
+            1 => "the journal".to_owned(),
+            _ => format!("the journal of plate {}", self.plate),
+        }
+    }
+
     /// Replays what the journal holds past the rows; returns how much that was.
     fn replay(
         &mut self,

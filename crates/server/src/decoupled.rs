@@ -178,7 +178,7 @@ impl Plate {
 impl Server {
     /// Position of the last event in the journal.
     pub fn last(&self) -> Position {
-        self.plate.journal.last()
+        self.first().journal.last()
     }
 
     /// Waits until the journal is durable up to `position`.
@@ -186,28 +186,28 @@ impl Server {
     /// # Errors
     /// Why it is not.
     pub fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
-        self.plate.journal.wait_durable(position)
+        self.first().journal.wait_durable(position)
     }
 
     /// Has `witness` record how far the journal is durable before a commit is acknowledged; see
     /// [`Journal::witness_durable`].
     pub fn witness_durable(&self, witness: Box<dyn Fn(Position) -> Result<(), PlaceError> + Send>) {
-        self.plate.journal.witness_durable(witness);
+        self.first().journal.witness_durable(witness);
     }
 
     /// The journal's segments.
     pub fn journal_place(&self) -> Arc<dyn Place> {
-        self.plate.place.clone()
+        self.first().place.clone()
     }
 
     /// Whether the journal failed for good: nothing is changed any more, and what is not durable is lost.
     pub fn has_failed(&self) -> bool {
-        self.plate.health() == Health::Failed
+        self.first().health() == Health::Failed
     }
 
     /// Of a decoupled client: whether files are in its journal that nobody has looked at since, and so not in memory.
     pub fn has_unapplied(&self) -> bool {
-        self.plate.engine.lock_as_it_is().has_pending()
+        self.first().engine.lock_as_it_is().has_pending()
     }
 
     /// Of a decoupled client: what the journal says up to here is merged for good.
@@ -215,32 +215,33 @@ impl Server {
     /// # Errors
     /// The place's.
     pub fn forget_merged(&self, upto: Position) -> Result<(), JournalError> {
-        assert!(self.plate.kind.base().is_some(), "a server's journal is trimmed by its checkpoints");
-        self.plate.journal.trim(upto).map(drop)
+        assert!(self.first().kind.base().is_some(), "a server's journal is trimmed by its checkpoints");
+        self.first().journal.trim(upto).map(drop)
     }
 
     /// Files that have no name any more and are open.
     pub fn open_orphans(&self) -> Vec<Ino> {
-        self.plate.engine.lock().open_orphans()
+        self.first().engine.lock().open_orphans()
     }
 
     /// Of a decoupled client: its inode numbers.
     pub fn numbers(&self) -> Numbers {
-        let engine = self.plate.engine.lock_as_it_is();
+        let plate = self.first();
+        let engine = plate.engine.lock_as_it_is();
         let (left, total) = engine.numbers();
         let used = engine.numbers_used();
         drop(engine);
-        Numbers { left, total, used, refused: self.plate.numbers.refused.lock().clone() }
+        Numbers { left, total, used, refused: plate.numbers.refused.lock().clone() }
     }
 
     /// Changes wait from now on, until this is called with `false` or the server ends.
     pub fn freeze(&self, frozen: bool) {
-        self.plate.with_engine_as_it_is(|engine, _| engine.freeze(frozen));
+        self.first().with_engine_as_it_is(|engine, _| engine.freeze(frozen));
     }
 
     /// Whether an inode is in memory.
     pub fn knows(&self, ino: Ino) -> bool {
-        self.plate.engine.lock().namespace().attr(ino).is_ok()
+        self.first().engine.lock().namespace().attr(ino).is_ok()
     }
 
     /// Where an inode is, from the root: a name that it has. `None` if it is gone, or cannot be read.
@@ -255,15 +256,16 @@ impl Server {
 
     /// The result of `ask` on rows, which are fetched if they are missing. `None` if there are none.
     fn looked_up<T>(&self, question: impl Fn(&Namespace) -> Result<T, Fault>) -> Option<T> {
+        let plate = self.first();
         loop {
             let (found, generation) = {
-                let mut engine = self.plate.engine.lock();
+                let mut engine = plate.engine.lock();
                 let ns = engine.namespace();
                 (question(ns), ns.generation())
             };
             match found {
                 Ok(found) => return Some(found),
-                Err(Fault::Missing(needs)) => self.plate.supply(&needs, generation).ok()?,
+                Err(Fault::Missing(needs)) => plate.supply(&needs, generation).ok()?,
                 Err(_) => return None,
             }
         }
@@ -271,7 +273,7 @@ impl Server {
 
     /// Whether it was stopped.
     pub fn is_stopped(&self) -> bool {
-        self.plate.is_stopping()
+        self.first().is_stopping()
     }
 }
 
@@ -345,12 +347,12 @@ mod tests {
             }
             // The clock stands still.
             for _ in 0..200 {
-                server.plate.numbers.wake_up.wake();
+                server.first().numbers.wake_up.wake();
                 std::thread::yield_now();
             }
             assert_eq!(asked(), round);
             world.advance(PAUSE * 2);
-            server.plate.numbers.wake_up.wake();
+            server.first().numbers.wake_up.wake();
         }
         server.abandon();
     }

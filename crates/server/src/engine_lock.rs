@@ -143,6 +143,9 @@ impl Plate {
             }
         }
         self.append(&mut engine, m);
+        if !self.peers.is_alone() {
+            self.note_wanted(&engine);
+        }
         if engine.wants_numbers() {
             self.numbers.wake_up.wake();
         }
@@ -154,9 +157,23 @@ impl Plate {
             self.checkpoints.wake_up.wake();
         }
         if engine.has_commands() {
-            let commands = engine.take_commands();
+            let mut commands = engine.take_commands();
+            self.send_to_peers(&mut commands);
             drop(engine);
             self.deliver(commands);
+        }
+    }
+
+    /// Notes the position that the engine waits for: a request of this plate, or another plate, goes on when it is durable.
+    fn note_wanted(&self, engine: &Engine) {
+        let Some(position) = engine.durable_wanted() else { return };
+        self.waiters.commits.engine_waits(position);
+        if engine.wants_commit_now() {
+            self.journal.request_commit();
+        }
+        if self.waiters.commits.engine_is_due(self.journal.durable()) {
+            // It became durable before it was noted.
+            self.waiters.commits.scheduler_wake_up.wake();
         }
     }
 

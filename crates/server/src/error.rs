@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use chiton_types::PlateId;
+
 use crate::address::DataAddress;
 
 /// Why storage is not formatted.
@@ -13,6 +15,11 @@ pub enum FormatError {
     NotEmpty(DataAddress),
     /// A number of shards that is not 1 to 65,535.
     Shards(u16),
+    /// A number of plates that is not 1 to this many.
+    Plates {
+        plates: u16,
+        plates_max: u16,
+    },
     Failed(String),
 }
 
@@ -31,6 +38,11 @@ impl fmt::Display for FormatError {
             FormatError::Shards(shards) => {
                 write!(f, "a file system cannot have {shards} shards: name 1 to {}", chiton_types::SHARDS_MAX)
             }
+            FormatError::Plates { plates, plates_max } => write!(
+                f,
+                "a file system with so many shards cannot have {plates} plates: name 1 to {plates_max}, since each plate needs a \
+                 shard of its own"
+            ),
             FormatError::Failed(what) => write!(f, "cannot format: {what}"),
         }
     }
@@ -62,6 +74,10 @@ pub enum StartError {
         /// What to do.
         next: String,
     },
+    /// It has no such plate.
+    NoPlate { data: DataAddress, plate: PlateId, plates: u16 },
+    /// It has several plates, and `what` works with one.
+    Plates { data: DataAddress, plates: u16, what: &'static str },
     /// What is stored is damaged.
     Corrupt(String),
     /// A store or the system failed.
@@ -95,6 +111,15 @@ impl fmt::Display for StartError {
                 "{data} has format version {found}, and this program knows {known}: use a newer program"
             ),
             StartError::Held { data, holder, next } => write!(f, "{data} is in use by {holder}: {next}"),
+            StartError::NoPlate { data, plate, plates } => {
+                write!(f, "{data} has no plate {plate}: its plates are 0 to {}", plates.saturating_sub(1))
+            }
+            StartError::Plates { data, plates, what } => {
+                write!(
+                    f,
+                    "{data} has {plates} plates, and {what} works only for a file system with one plate so far"
+                )
+            }
             StartError::Corrupt(what) => write!(
                 f,
                 "cannot recover what is stored: {what}; chiton fsck and chiton journal inspect show the damage; if neither \

@@ -1,9 +1,11 @@
 //! The data directory: what is in it, and how it comes to be.
 //!
 //! ```text
-//!   chiton.json   version, identity, number of shards      written last: its presence means "formatted"
+//!   chiton.json   version, identity, numbers of shards and plates      written last: its presence means "formatted"
 //!   lock          who serves it
-//!   journal/  meta/  objects/
+//!   journal/  meta/                  of plate 0
+//!   plates/1/journal  plates/1/meta  of plate 1, and so on
+//!   objects/                         of all plates
 //! ```
 
 use std::fs::{self, File};
@@ -12,26 +14,31 @@ use std::path::Path;
 
 use chiton_journal::{Identity, Journal};
 use chiton_metastore::{Batch, FjallOptions};
-use chiton_namespace::Namespace;
+use chiton_namespace::{Namespace, StoredRow};
 use chiton_runtime::World;
-use chiton_types::{Epoch, Ino, Position, SHARDS_DEFAULT, SHARDS_MAX, ShardId};
+use chiton_types::{Epoch, Ino, PlateId, Plates, Position, SHARDS_DEFAULT, SHARDS_MAX, ShardId};
 use serde::{Deserialize, Serialize};
 
 use crate::address::DataAddress;
 use crate::error::{FormatError, StartError};
-use crate::stores::Stores;
+use crate::session_ids::first_session_id;
+use crate::stores::{Stores, plate_dir};
 use chiton_engine::{POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value};
 
 /// The one version of the data directory so far.
 const VERSION: u32 = 1;
 pub(crate) const INFO_FILE: &str = "chiton.json";
+/// Most plates of a file system: each has threads and files of its own, and a part of the session ids.
+pub const PLATES_MAX: u16 = 1024;
+/// The folder of all plates but plate 0.
+pub(crate) const PLATES_FOLDER: &str = "plates";
 
 /// What is chosen when storage is formatted, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
     /// Number of shards, 1 to [`SHARDS_MAX`].
     pub shards: u16,
-    /// Number of plates, 1 to the number of shards.
+    /// Number of plates, 1 to the number of shards and at most [`PLATES_MAX`].
     pub plates: u16,
     /// Owner of the root directory.
     pub uid: u32,
@@ -80,16 +87,40 @@ pub(crate) fn info_text(info: &FilesystemInfo) -> String {
     serde_json::to_string_pretty(&stored).expect("plain values")
 }
 
-/// Makes a new file system in the stores. They must be empty.
+impl FilesystemInfo {
+    /// The plates, and which shards they own.
+    ///
+    /// # Panics
+    /// If the numbers do not fit: those that were read from storage do.
+    pub fn plates(&self) -> Plates {
+        Plates::new(self.shards, self.plates).expect("each plate has a shard")
+    }
+
+    /// Refuses `what`, which works only for a file system with one plate.
+    ///
+    /// # Errors
+    /// [`StartError::Plates`] if it has more.
+    pub fn check_one_plate(&self, data: &DataAddress, what: &'static str) -> Result<(), StartError> {
+        match self.plates {
+            1 => Ok(()),
+            plates => Err(StartError::Plates { data: data.clone(), plates, what }),
+        }
+    }
+
+    /// The identity of a plate's journal: the journals of two plates are never taken for each other.
+    pub(crate) fn journal_of(&self, plate: PlateId) -> u64 {
+        self.filesystem + u64::from(plate.0)
+    }
+}
+
+/// Makes a new file system in the stores of its plates. They must be empty.
 pub(crate) fn format_stores(
-    stores: &Stores,
+    stores: &[Stores],
     options: &FormatOptions,
     world: &dyn World,
 ) -> Result<FilesystemInfo, FormatError> {
-    if !(1..=SHARDS_MAX).contains(&options.shards) {
-        return Err(FormatError::Shards(options.shards));
-    }
-    let failed = |what: String| FormatError::Failed(what);
+    check_options(options)?;
+    assert_eq!(stores.len(), usize::from(options.plates), "stores for each plate");
     let info = FilesystemInfo {
         version: VERSION,
         filesystem: world.random() >> 1,
@@ -97,25 +128,55 @@ pub(crate) fn format_stores(
         plates: options.plates,
         created: world.now().secs(),
     };
-    let identity = Identity { journal: info.filesystem, epoch: Epoch(1), nonce: world.random() };
+    for (plate, stores) in info.plates().all().zip(stores) {
+        format_plate(&info, plate, stores, options, world).map_err(FormatError::Failed)?;
+    }
+    Ok(info)
+}
+
+fn check_options(options: &FormatOptions) -> Result<(), FormatError> {
+    if !(1..=SHARDS_MAX).contains(&options.shards) {
+        return Err(FormatError::Shards(options.shards));
+    }
+    let plates_max = options.shards.min(PLATES_MAX);
+    if !(1..=plates_max).contains(&options.plates) {
+        return Err(FormatError::Plates { plates: options.plates, plates_max });
+    }
+    Ok(())
+}
+
+/// Makes the journal and the rows of a plate. The root is in plate 0.
+fn format_plate(
+    info: &FilesystemInfo,
+    plate: PlateId,
+    stores: &Stores,
+    options: &FormatOptions,
+    world: &dyn World,
+) -> Result<(), String> {
+    let identity = Identity { journal: info.journal_of(plate), epoch: Epoch(1), nonce: world.random() };
     let journal = Journal::create(stores.place.clone(), identity, chiton_journal::Options::default())
-        .map_err(|e| failed(e.to_string()))?;
-    journal.close().map_err(|e| failed(e.to_string()))?;
+        .map_err(|e| e.to_string())?;
+    journal.close().map_err(|e| e.to_string())?;
     let mut batch = Batch::new();
-    batch.extend(Namespace::format_rows(world.now(), options.uid, options.gid));
+    if info.plates().of(Ino::ROOT) == Some(plate) {
+        batch.extend(Namespace::format_rows(world.now(), options.uid, options.gid));
+    } else {
+        let no_inodes = StoredRow::InodeCount(0);
+        batch.put(no_inodes.key(), no_inodes.value());
+    }
     batch.put(POSITION_KEY, position_value(Position(0)));
-    batch.put(SESSION_MARK_KEY, 1u64.to_le_bytes());
-    for shard in 0..options.shards {
+    batch.put(SESSION_MARK_KEY, first_session_id(plate).to_le_bytes());
+    // Those of other plates' shards are there, too, and never change.
+    for shard in 0..info.shards {
         // The root has the first number of its shard; 0 is nobody's.
         let first = if ShardId(shard) == Ino::ROOT.shard() { Ino::ROOT.counter() + 1 } else { 1u64 };
         batch.put(mark_key(ShardId(shard)), first.to_le_bytes());
     }
-    let meta = (stores.open_meta)().map_err(|e| failed(e.to_string()))?;
-    meta.commit(&batch).map_err(|e| failed(e.to_string()))?;
+    let meta = (stores.open_meta)().map_err(|e| e.to_string())?;
+    meta.commit(&batch).map_err(|e| e.to_string())?;
     // No journal holds these rows. So they must not rest on one of the store, which a damaged byte may cost.
-    meta.reclaim(u64::MAX, 1).map_err(|e| failed(e.to_string()))?;
-    meta.close().map_err(|e| failed(e.to_string()))?;
-    Ok(info)
+    meta.reclaim(u64::MAX, 1).map_err(|e| e.to_string())?;
+    meta.close().map_err(|e| e.to_string())
 }
 
 /// Makes a new file system in a directory, which is made if it is missing.
@@ -125,6 +186,7 @@ pub(crate) fn format_dir(
     world: &dyn World,
 ) -> Result<FilesystemInfo, FormatError> {
     let failed = |e: std::io::Error| FormatError::Failed(format!("{}: {e}", dir.display()));
+    check_options(options)?;
     fs::create_dir_all(dir).map_err(failed)?;
     if dir.join(INFO_FILE).exists() {
         return Err(FormatError::Formatted(dir.into()));
@@ -132,20 +194,23 @@ pub(crate) fn format_dir(
     // What a format that did not come to its end has left is ours; everything else is somebody's.
     for entry in fs::read_dir(dir).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        let ours = ["journal", "meta", "objects", "chiton.json.new"];
+        let ours = ["journal", "meta", "objects", PLATES_FOLDER, "chiton.json.new"];
         if !ours.iter().any(|our| name == *our) {
             return Err(FormatError::NotEmpty(dir.into()));
         }
     }
-    for part in ["journal", "meta", "objects"] {
+    for part in ["journal", "meta", "objects", PLATES_FOLDER] {
         match fs::remove_dir_all(dir.join(part)) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(e)),
             _ => {}
         }
     }
-    fs::create_dir(dir.join("meta")).map_err(failed)?;
-    let stores = Stores::local(dir, FjallOptions::default()).map_err(FormatError::Failed)?;
+    for plate in (0..options.plates).map(PlateId) {
+        fs::create_dir_all(plate_dir(dir, plate).join("meta")).map_err(failed)?;
+    }
+    let stores = Stores::local(dir, options.plates, FjallOptions::default()).map_err(FormatError::Failed)?;
     let info = format_stores(&stores, options, world)?;
+    sync_folders(dir, options.plates).map_err(failed)?;
     let new = dir.join("chiton.json.new");
     let text = info_text(&info);
     let write = || -> std::io::Result<()> {
@@ -157,6 +222,17 @@ pub(crate) fn format_dir(
     };
     write().map_err(failed)?;
     Ok(info)
+}
+
+/// Makes the folders of the plates durable.
+fn sync_folders(dir: &Path, plates: u16) -> std::io::Result<()> {
+    if plates == 1 {
+        return Ok(());
+    }
+    for plate in (1..plates).map(PlateId) {
+        File::open(plate_dir(dir, plate))?.sync_all()?;
+    }
+    File::open(dir.join(PLATES_FOLDER))?.sync_all()
 }
 
 /// What a data directory says about itself.
@@ -199,6 +275,10 @@ pub(crate) fn parse_info(text: &[u8], data: &DataAddress) -> Result<FilesystemIn
     if !(1..=SHARDS_MAX).contains(&stored.info.shards) {
         return Err(damaged(format!("{} shards", stored.info.shards)));
     }
+    if stored.info.plates > PLATES_MAX || Plates::new(stored.info.shards, stored.info.plates).is_none() {
+        let FilesystemInfo { shards, plates, .. } = stored.info;
+        return Err(damaged(format!("{plates} plates for {shards} shards")));
+    }
     Ok(stored.info)
 }
 
@@ -229,6 +309,8 @@ mod tests {
         check("{\"version\": 9}", "version 9");
         check("hello", "damaged");
         check(&info_text(&FilesystemInfo { shards: 0, ..info.clone() }), "0 shards");
+        check(&info_text(&FilesystemInfo { plates: 0, ..info.clone() }), "0 plates for 3 shards");
+        check(&info_text(&FilesystemInfo { plates: 4, ..info.clone() }), "4 plates for 3 shards");
         // Whatever byte is another: it is not read as if it were right.
         let text = info_text(&info);
         for (at, byte) in text.bytes().enumerate() {

@@ -39,6 +39,8 @@ mod startup;
 
 mod peers;
 mod plate;
+mod plate_table;
+mod running;
 
 mod blocks;
 mod checkpoints;
@@ -68,6 +70,7 @@ mod view;
 
 mod embed;
 mod listen;
+mod reports;
 mod server;
 mod status;
 
@@ -75,7 +78,7 @@ pub use address::DataAddress;
 pub use decoupled::{Base, DecoupledSubtree, Numbers};
 pub use embed::EmbeddedSession;
 pub use error::{FormatError, ShutdownError, StartError};
-pub use format::{FilesystemInfo, FormatOptions};
+pub use format::{FilesystemInfo, FormatOptions, PLATES_MAX};
 pub use offline::{Applied, Apply, Offline};
 pub use options::ServerOptions;
 pub use ownership::Ownership;

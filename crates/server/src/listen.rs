@@ -2,22 +2,83 @@
 
 use std::sync::Arc;
 
+use chiton_runtime::sync::RwLock;
 use chiton_transport::{Closed, ConnId, Sender, Service};
-use chiton_types::SessionId;
+use chiton_types::{PlateId, SessionId};
 use chiton_wire::{Channel, Hello, RecallDone, RefuseReason, Request, Welcome};
+use hashbrown::HashMap;
 
 use crate::commits::OnDurable;
 use crate::often::Often;
 use crate::plate::Plate;
+use crate::plate_table::PlateTable;
 use crate::startup::EPOCH;
 use chiton_engine::Opened;
 
-/// Answers the messages of clients.
+/// Answers the messages of clients of one plate.
 pub(crate) struct PlateService(pub(crate) Arc<Plate>);
+
+/// Answers the messages of clients of several plates: each connection belongs to the plate that its greeting names, as it runs
+/// then. If the plate is started anew, its clients connect anew.
+pub(crate) struct PlatesService {
+    table: Arc<PlateTable>,
+    by_connection: RwLock<HashMap<ConnId, Arc<PlateService>>>,
+}
+
+impl PlatesService {
+    pub(crate) fn new(table: Arc<PlateTable>) -> PlatesService {
+        PlatesService { table, by_connection: RwLock::default() }
+    }
+
+    fn of(&self, conn: ConnId) -> Option<Arc<PlateService>> {
+        self.by_connection.read().get(&conn).cloned()
+    }
+}
+
+impl Service for PlatesService {
+    fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
+        let Some(running) = self.table.get(hello.plate) else {
+            return Some(match usize::from(hello.plate.0) < self.table.count() {
+                true => refused(RefuseReason::NotReady, "the plate does not run; try again"),
+                false => no_plate(hello.plate, self.table.count()),
+            });
+        };
+        let service = Arc::new(PlateService(running.plate.clone()));
+        self.by_connection.write().insert(sender.id(), service.clone());
+        service.open(hello, sender)
+    }
+
+    fn requests(&self, session: SessionId, sender: &Sender, batch: &mut Vec<Request>) {
+        if let Some(service) = self.of(sender.id()) {
+            service.requests(session, sender, batch);
+        }
+    }
+
+    fn recall_done(&self, session: SessionId, sender: &Sender, done: RecallDone) {
+        if let Some(service) = self.of(sender.id()) {
+            service.recall_done(session, sender, done);
+        }
+    }
+
+    fn closed(&self, conn: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {
+        let service = self.by_connection.write().remove(&conn);
+        if let Some(service) = service {
+            service.closed(conn, opened, why);
+        }
+    }
+}
+
+fn no_plate(plate: PlateId, count: usize) -> Welcome {
+    let message = format!("this file system has no plate {plate}: its plates are 0 to {}", count - 1);
+    Welcome::Refused { reason: RefuseReason::NoPlate, message }
+}
 
 impl Service for PlateService {
     fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
         let plate = &*self.0;
+        if hello.plate != plate.plate {
+            return Some(no_plate(hello.plate, usize::from(plate.peers.plates().count())));
+        }
         if plate.is_stopping() {
             return Some(refused(RefuseReason::NotReady, "the server stops; try again"));
         }

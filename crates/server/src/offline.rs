@@ -19,7 +19,7 @@ use chiton_model::{Event, FrameEvents};
 use chiton_namespace::{Namespace, StoredRow, rows_with_tag, tag};
 use chiton_runtime::SharedWorld;
 use chiton_types::frame::FrameHeader;
-use chiton_types::{PlateId, Plates, Position, ShardId};
+use chiton_types::{PlateId, Position, ShardId};
 
 use crate::address::DataAddress;
 use crate::error::StartError;
@@ -41,6 +41,7 @@ const PAGE_ROWS: usize = 4096;
 /// See the module.
 pub struct Offline {
     info: FilesystemInfo,
+    plate: PlateId,
     place: Arc<dyn Place>,
     meta: Arc<dyn Metastore>,
     world: SharedWorld,
@@ -73,43 +74,49 @@ pub struct Applied {
 }
 
 impl Offline {
-    /// Takes hold of a file system and opens its stores.
+    /// Takes hold of a file system and opens the stores of one of its plates.
     ///
     /// # Errors
-    /// As [`crate::Server::start`]: [`StartError::Held`] if it is served.
-    pub fn open(data: &DataAddress, world: SharedWorld) -> Result<Offline, StartError> {
+    /// As [`crate::Server::start`]: [`StartError::Held`] if it is served. [`StartError::NoPlate`].
+    pub fn open(data: &DataAddress, plate: PlateId, world: SharedWorld) -> Result<Offline, StartError> {
         // What keeps two servers apart keeps a server and a tool apart, too.
         Server::probe(data, &*world)?;
         let info = Server::info(data)?;
+        if plate.0 >= info.plates {
+            return Err(StartError::NoPlate { data: data.clone(), plate, plates: info.plates });
+        }
         if let Some(dir) = data.dir() {
             crate::reserve::ease(dir);
         }
         let ownership = Ownership::take(data, false, &*world)?;
-        let mut stores = Stores::open(data)?;
+        let mut stores = Stores::open(data, plate)?;
         ownership.guard(&mut stores);
-        Offline::of(&info, &stores, world, Some(ownership))
+        Offline::of(&info, plate, &stores, world, Some(ownership))
     }
 
-    /// The same on stores that are handed in.
+    /// The same on stores of a plate that are handed in.
     ///
     /// # Errors
     /// If the metadata store does not open.
     pub fn open_with(
         info: &FilesystemInfo,
+        plate: PlateId,
         stores: &Stores,
         world: SharedWorld,
     ) -> Result<Offline, StartError> {
-        Offline::of(info, stores, world, None)
+        Offline::of(info, plate, stores, world, None)
     }
 
     fn of(
         info: &FilesystemInfo,
+        plate: PlateId,
         stores: &Stores,
         world: SharedWorld,
         ownership: Option<Ownership>,
     ) -> Result<Offline, StartError> {
         let meta = (stores.open_meta)().map_err(|e| store_error(&e))?;
-        Ok(Offline { info: info.clone(), place: stores.place.clone(), meta, world, _ownership: ownership })
+        let (info, place) = (info.clone(), stores.place.clone());
+        Ok(Offline { info, plate, place, meta, world, _ownership: ownership })
     }
 
     /// What the file system is.
@@ -129,7 +136,7 @@ impl Offline {
 
     /// Who writes to the journal, if a tool does.
     pub fn identity(&self) -> Identity {
-        Identity { journal: self.info.filesystem, epoch: EPOCH, nonce: self.world.random() }
+        Identity { journal: self.info.journal_of(self.plate), epoch: EPOCH, nonce: self.world.random() }
     }
 
     /// The events up to here are in the metadata store, it says.
@@ -203,7 +210,7 @@ impl Offline {
         let options = ServerOptions::default();
         let settings = Settings {
             dirty_rows_max: usize::MAX,
-            ..options.engine_settings((PlateId(0), Plates::one(self.info.shards)), chiton_types::Ino::ROOT)
+            ..options.engine_settings((self.plate, self.info.plates()), chiton_types::Ino::ROOT)
         };
         let mut applying = Applying {
             engine: Engine::from_rows(settings, ns, rows, &m),

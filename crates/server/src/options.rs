@@ -101,6 +101,20 @@ impl Default for ServerOptions {
 const DIRTY_ROW_BYTES: usize = 200;
 
 impl ServerOptions {
+    /// The settings of one of so many plates in a process, which share its memory.
+    pub(crate) fn for_plates(self, plates: u16) -> ServerOptions {
+        let n = usize::from(plates);
+        let metastore =
+            FjallOptions { cache_bytes: self.metastore.cache_bytes / u64::from(plates), ..self.metastore };
+        ServerOptions {
+            cache_bytes: self.cache_bytes / n,
+            dirty_bytes_max: self.dirty_bytes_max / n,
+            lease_entries_max: self.lease_entries_max.div_ceil(n),
+            metastore,
+            ..self
+        }
+    }
+
     /// The settings of a plate's engine, which is seen from `root`.
     pub(crate) fn engine_settings(&self, (plate, plates): (PlateId, Plates), root: Ino) -> Settings {
         Settings {

@@ -11,16 +11,17 @@
 //! - Lock order: engine, then waiters, commits or channels; none of these is held while another of them is taken.
 //! - Frames are appended to the journal before the engine's lock is given up, commands are delivered after.
 //! - A waiter is noted before the engine's lock is given up: no answer comes too early.
-//! - Nothing outside knows how many plates there are: each has its own threads, positions and sessions.
+//! - Each plate has its own threads, positions and sessions. Plates speak with each other by messages only ([`crate::peers`]), and
+//!   no thread holds the locks of two of them.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
 
 use chiton_engine::Moment;
 use chiton_journal::{Journal, JournalError};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::pool::Pool;
-use chiton_types::Position;
+use chiton_types::{PlateId, Position};
 
 use crate::away::JOURNAL;
 use crate::blocks::Blocks;
@@ -30,6 +31,8 @@ use crate::decoupled::{Base, GrantedNumbers};
 use crate::engine_lock::EngineLock;
 use crate::format::FilesystemInfo;
 use crate::options::ServerOptions;
+use crate::peers::Peers;
+use crate::plate_table::PlateTable;
 use crate::room::Space;
 use crate::rows::Rows;
 use crate::session_ids::SessionIds;
@@ -57,11 +60,16 @@ pub(crate) type Body = fn(&Plate);
 /// See the module.
 pub(crate) struct Plate {
     pub(crate) kind: Kind,
+    /// Which one it is; 0 in other roles than serving.
+    pub(crate) plate: PlateId,
     pub(crate) info: FilesystemInfo,
     pub(crate) options: ServerOptions,
     pub(crate) world: SharedWorld,
     /// For fetches and for what needs the object store. Its owner gives it to all plates of a process.
     pub(crate) pool: Arc<Pool>,
+    /// The way to the other plates, and all of them, once they run.
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) table: OnceLock<Weak<PlateTable>>,
     /// Drawn at each start.
     pub(crate) boot: u64,
     /// Where the journal ended when the plate started.

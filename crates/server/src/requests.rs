@@ -7,10 +7,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use chiton_model::Op;
 use chiton_namespace::Need;
 use chiton_transport::Sender;
 use chiton_types::{Cred, Position, Refusal, SessionId};
-use chiton_wire::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Welcome};
+use chiton_wire::{
+    Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Welcome, is_policy_attribute,
+};
 
 use crate::commits::OnDurable;
 use crate::deliver::ReplySlot;
@@ -61,6 +64,9 @@ impl Plate {
     /// Answers a request of a session in this process; the thread waits.
     #[inline]
     pub(crate) fn call(&self, session: SessionId, request: Request) -> Reply {
+        if !self.peers.is_alone() && needs_one_plate(&request.call) {
+            return unsupported(request.id, &self.moment());
+        }
         if is_outside(&request.call) {
             return self.call_outside(session, request);
         }
@@ -144,6 +150,8 @@ impl Plate {
                 replies.push(stopped(request.id, &m));
             } else if self.options.read_only && changes(&request.call) {
                 replies.push(unchanged(request.id, &m));
+            } else if !self.peers.is_alone() && needs_one_plate(&request.call) {
+                replies.push(unsupported(request.id, &m));
             } else if is_outside(&request.call) {
                 outside.push(request);
             } else {
@@ -414,6 +422,26 @@ fn changes(call: &Call) -> bool {
         | Call::Ping
         | Call::Bye => false,
     }
+}
+
+/// True for calls that work only for a file system with one plate so far: decouplings, branches, merges, policies, and views of all
+/// rows at one moment.
+fn needs_one_plate(call: &Call) -> bool {
+    match call {
+        Call::Realm(call) => {
+            !matches!(**call, RealmCall::Of { .. } | RealmCall::BlockedBy { .. } | RealmCall::List)
+        }
+        Call::Op { .. } | Call::Batch { .. } => call.ops().iter().any(|op| {
+            matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name))
+        }),
+        Call::Admin { what } => what.starts_with("view "),
+        _ => false,
+    }
+}
+
+/// The answer to a call that does not work with several plates.
+fn unsupported(id: u64, m: &Moment) -> Reply {
+    Reply { result: Err(Failure::Refused(Refusal::Unsupported)), ..empty_reply(id, m) }
 }
 
 /// The answer to a change of a file system that is served read-only.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_metastore::Metastore;
+use chiton_types::{PlateId, Plates};
 
 use crate::decoupled::DecoupledSubtree;
 use crate::format::FilesystemInfo;
@@ -20,8 +21,8 @@ pub enum Role {
     Serving {
         /// What it is.
         info: FilesystemInfo,
-        /// Where it is.
-        stores: Stores,
+        /// Where it is: the stores of each plate.
+        plates: Vec<Stores>,
         /// The right to change it, kept until the server ends; `None` if the caller keeps others away.
         ownership: Option<Ownership>,
     },
@@ -37,10 +38,54 @@ pub enum Role {
     },
 }
 
+/// What one plate is built from.
+pub(crate) enum Part {
+    Serving { info: FilesystemInfo, plate: PlateId, stores: Stores },
+    Decoupled(DecoupledSubtree),
+    Preview { info: FilesystemInfo, rows: Arc<dyn Metastore> },
+}
+
 impl Role {
-    /// A file system in stores that nobody else uses.
+    /// A file system with one plate, in stores that nobody else uses.
     pub fn serving(info: &FilesystemInfo, stores: Stores) -> Role {
-        Role::Serving { info: info.clone(), stores, ownership: None }
+        Role::serving_plates(info, vec![stores])
+    }
+
+    /// A file system in the stores of its plates, which nobody else uses.
+    pub fn serving_plates(info: &FilesystemInfo, plates: Vec<Stores>) -> Role {
+        Role::Serving { info: info.clone(), plates, ownership: None }
+    }
+
+    /// What each plate is built from, plate 0 first; and the right to change the file system.
+    pub(crate) fn parts(self) -> (Vec<Part>, Option<Ownership>) {
+        match self {
+            Role::Serving { info, plates, ownership } => {
+                assert_eq!(plates.len(), usize::from(info.plates), "stores for each plate");
+                let parts = info.plates().all().zip(plates);
+                let part = |(plate, stores)| Part::Serving { info: info.clone(), plate, stores };
+                (parts.map(part).collect(), ownership)
+            }
+            Role::Decoupled(subtree) => (vec![Part::Decoupled(subtree)], None),
+            Role::Preview { info, rows } => (vec![Part::Preview { info, rows }], None),
+        }
+    }
+}
+
+impl Part {
+    /// Which plates there are beside it, and itself.
+    pub(crate) fn plates(&self) -> Plates {
+        match self {
+            Part::Serving { info, .. } => info.plates(),
+            Part::Decoupled(subtree) => Plates::one(subtree.shards),
+            Part::Preview { info, .. } => Plates::one(info.shards),
+        }
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        match self {
+            Part::Serving { .. } => true,
+            Part::Decoupled(_) | Part::Preview { .. } => false,
+        }
     }
 
     /// The settings in this role: only a serving plate has checkpoints, and a preview waits for no session.
@@ -55,9 +100,9 @@ impl Role {
             ..options
         };
         match self {
-            Role::Serving { .. } => options,
-            Role::Decoupled(_) => without_checkpoints(options),
-            Role::Preview { .. } => ServerOptions { session_ms: u32::MAX, ..without_checkpoints(options) },
+            Part::Serving { .. } => options,
+            Part::Decoupled(_) => without_checkpoints(options),
+            Part::Preview { .. } => ServerOptions { session_ms: u32::MAX, ..without_checkpoints(options) },
         }
     }
 }

@@ -80,8 +80,12 @@ impl Plate {
         )
     }
 
-    /// Lets the engine's queues go on a little; false if there was nothing to do.
+    /// Takes what other plates have sent, and lets the engine's queues go on a little; false if there was nothing to do.
     pub(crate) fn schedule_once(&self) -> bool {
+        self.hear_peers() | self.run_queues()
+    }
+
+    fn run_queues(&self) -> bool {
         let turn = self.unless_only_lazy(|engine, m| {
             let work = match engine.run(m) {
                 Progress::Idle => Work::Orphans(free_orphans(engine, m)),

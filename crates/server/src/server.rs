@@ -1,15 +1,15 @@
 //! A running server.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use chiton_objects::Objects;
 use chiton_runtime::pool::Pool;
 use chiton_runtime::sync::Mutex;
-use chiton_runtime::thread::{self, JoinHandle};
-use chiton_runtime::{SharedWorld, World};
-use chiton_transport::{Address, Listener, Serving};
-use chiton_types::Position;
+use chiton_runtime::{SharedWorld, World, parallel};
+use chiton_transport::{Address, Listener, Service, Serving};
+use chiton_types::{PlateId, Plates, Position};
 use chiton_wire::Recall;
 
 use crate::address::DataAddress;
@@ -21,22 +21,30 @@ use crate::embed::EmbeddedSession;
 use crate::error::{FormatError, ShutdownError, StartError};
 use crate::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
 use crate::io_pool;
-use crate::listen::PlateService;
-use crate::options::ServerOptions;
+use crate::listen::{PlateService, PlatesService};
+use crate::options::{Log, ServerOptions};
 use crate::ownership::{Lost, Ownership};
+use crate::peers::Peers;
 use crate::plate::Plate;
+use crate::plate_table::PlateTable;
 use crate::realm_objects::Seen;
 use crate::reserve::{self, Reserve};
-use crate::role::Role;
+use crate::role::{Part, Role};
+use crate::running::RunningPlate;
 use crate::stores::Stores;
 
-/// The one kind of daemon. Dropped without [`Server::shutdown`], it ends as a crash would, but for the journal, which
-/// is written out.
+/// Plates that are built at a time.
+const BUILDS_MAX: usize = 16;
+
+/// The one kind of daemon. It runs all plates of a file system. Dropped without [`Server::shutdown`], it ends as a crash
+/// would, but for the journals, which are written out.
 pub struct Server {
-    pub(super) plate: Arc<Plate>,
+    info: FilesystemInfo,
+    table: Arc<PlateTable>,
+    /// How its plates are built.
+    builder: Builder,
     /// For what waits on a store.
     pool: Arc<Pool>,
-    threads: Mutex<Vec<JoinHandle>>,
     serving: Mutex<Vec<Serving>>,
     ownership: Mutex<Option<Ownership>>,
 }
@@ -57,12 +65,15 @@ impl Server {
         }
     }
 
-    /// Makes a new file system in empty stores.
+    /// Makes a new file system in empty stores, those of each plate.
     ///
     /// # Errors
-    /// [`FormatError::Failed`], [`FormatError::Shards`].
+    /// [`FormatError::Failed`], [`FormatError::Shards`], [`FormatError::Plates`].
+    ///
+    /// # Panics
+    /// If there are not as many stores as `options` says plates.
     pub fn format_with(
-        stores: &Stores,
+        stores: &[Stores],
         options: &FormatOptions,
         world: &SharedWorld,
     ) -> Result<FilesystemInfo, FormatError> {
@@ -106,13 +117,16 @@ impl Server {
             reserve::ease(dir);
         }
         let ownership = Ownership::take(&data, options.take_over, &*world)?;
-        let mut stores = Stores::open_with(&data, options.metastore)?;
+        let metastore = options.clone().for_plates(info.plates).metastore;
+        let mut plates = Stores::open_all(&data, info.plates, metastore)?;
         let reserve = data.dir().map(|dir| Arc::new(Reserve::open(dir, options.reserve_bytes)));
-        if let Some(reserve) = &reserve {
-            stores.live_on(reserve);
+        for stores in &mut plates {
+            if let Some(reserve) = &reserve {
+                stores.live_on(reserve);
+            }
+            ownership.guard(stores);
         }
-        ownership.guard(&mut stores);
-        Server::run(Role::Serving { info, stores, ownership: Some(ownership) }, reserve, options, world)
+        Server::run(Role::Serving { info, plates, ownership: Some(ownership) }, reserve, options, world)
     }
 
     /// Starts in a role, on stores or rows that are handed in.
@@ -128,45 +142,82 @@ impl Server {
     }
 
     fn run(
-        mut role: Role,
+        role: Role,
         reserve: Option<Arc<Reserve>>,
         options: ServerOptions,
         world: SharedWorld,
     ) -> Result<Arc<Server>, StartError> {
         let no_thread = |e: std::io::Error| StartError::Failed(format!("a thread: {e}"));
-        let (ownership, pool) = match &mut role {
-            Role::Serving { ownership, .. } => (ownership.take(), io_pool::start().map_err(no_thread)?),
-            Role::Decoupled(_) | Role::Preview { .. } => (None, io_pool::none()),
+        let (parts, ownership) = role.parts();
+        let pool = match parts[0].is_serving() {
+            true => io_pool::start().map_err(no_thread)?,
+            false => io_pool::none(),
         };
-        let built =
-            Builder::new(options, world, pool.clone()).reserve(reserve).held(ownership.is_some()).build(role);
-        let plate = built.inspect_err(|_| pool.stop())?;
+        let peers = Peers::new(parts[0].plates());
+        let options = parts[0].options(options).for_plates(peers.plates().count());
+        let options = ServerOptions {
+            on_fenced: options.on_fenced.map(told_once),
+            on_failed: options.on_failed.map(told_once),
+            ..options
+        };
+        let builder =
+            Builder::new(options, world, pool.clone(), peers).reserve(reserve).held(ownership.is_some());
+        let built = build_all(&builder, parts).inspect_err(|_| pool.stop())?;
+        let server = Server {
+            info: built[0].plate.info.clone(),
+            table: Arc::new(PlateTable::new(built)),
+            builder,
+            pool,
+            serving: Mutex::new(Vec::new()),
+            ownership: Mutex::default(),
+        };
         if let Some(ownership) = &ownership {
-            let plate = Arc::downgrade(&plate);
+            let table = Arc::downgrade(&server.table);
             ownership.on_lost(Box::new(move |how| {
-                let Some(plate) = plate.upgrade() else { return };
-                match how {
-                    Lost::To(holder) => plate.fenced(holder),
-                    Lost::Gone(why) => plate.store_gone(why),
+                for running in table.upgrade().iter().flat_map(|table| table.all()) {
+                    match how {
+                        Lost::To(holder) => running.plate.fenced(holder),
+                        Lost::Gone(why) => running.plate.store_gone(why),
+                    }
                 }
             }));
         }
-        let server = Server {
-            plate: plate.clone(),
-            pool,
-            threads: Mutex::new(Vec::new()),
-            serving: Mutex::new(Vec::new()),
-            ownership: Mutex::new(ownership),
-        };
-        for &(name, body) in plate.kind.threads() {
-            let plate = plate.clone();
-            let thread = thread::spawn(name, move || body(&plate)).map_err(no_thread)?;
-            server.threads.lock().push(thread);
+        *server.ownership.lock() = ownership;
+        let plates = server.table.all();
+        for running in &plates {
+            server.introduce(&running.plate);
+        }
+        for running in &plates {
+            running.start_threads().map_err(no_thread)?;
+            running.plate.with_engine(|engine, _| engine.greet_peers());
         }
         Ok(Arc::new(server))
     }
 
-    /// Begins a session of a client in this process. Recalls are passed to `on_recall` on a thread of the session's
+    /// Lets a plate and the others know of each other.
+    fn introduce(&self, plate: &Plate) {
+        plate.table.get_or_init(|| Arc::downgrade(&self.table));
+        self.builder.peers().join(plate);
+    }
+
+    /// Which plates there are.
+    pub fn plates(&self) -> Plates {
+        self.builder.peers().plates()
+    }
+
+    /// Plate 0, the only one of a server in another role than [`Role::Serving`].
+    ///
+    /// # Panics
+    /// If it was stopped by [`Server::crash_plate`].
+    pub(crate) fn first(&self) -> Arc<Plate> {
+        self.plate(PlateId(0)).expect("plate 0 runs")
+    }
+
+    fn plate(&self, plate: PlateId) -> Option<Arc<Plate>> {
+        Some(self.table.get(plate)?.plate.clone())
+    }
+
+    /// Begins a session of a client in this process with plate 0. Recalls are passed to `on_recall` on a thread of the session's
     /// own, one at a time; when it returns, the lease is given back. It may call the session.
     ///
     /// # Errors
@@ -176,7 +227,24 @@ impl Server {
         identity: &str,
         on_recall: Box<dyn Fn(Recall) + Send + Sync>,
     ) -> Result<EmbeddedSession, String> {
-        EmbeddedSession::begin(self.plate.clone(), identity, on_recall)
+        self.session_embedded_at(PlateId(0), identity, on_recall)
+    }
+
+    /// The same with any plate. A client has a session with each plate that it uses.
+    ///
+    /// # Errors
+    /// The same; and if there is no such plate, or it does not run.
+    pub fn session_embedded_at(
+        &self,
+        plate: PlateId,
+        identity: &str,
+        on_recall: Box<dyn Fn(Recall) + Send + Sync>,
+    ) -> Result<EmbeddedSession, String> {
+        let found = self.plate(plate).ok_or_else(|| match plate.0 < self.plates().count() {
+            true => format!("plate {plate} does not run"),
+            false => format!("there is no plate {plate}"),
+        })?;
+        EmbeddedSession::begin(found, identity, on_recall)
     }
 
     /// Lets clients connect. Returns the addresses, with the ports that were given for port 0.
@@ -186,43 +254,50 @@ impl Server {
     pub fn serve(&self, addresses: &[Address]) -> std::io::Result<Vec<Address>> {
         let listeners = addresses.iter().map(Listener::bind).collect::<std::io::Result<Vec<_>>>()?;
         let bound = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let service = Arc::new(PlateService(self.plate.clone()));
-        let serving = chiton_transport::serve(listeners, service, self.plate.options.serve)?;
+        let serving = chiton_transport::serve(listeners, self.service(), self.builder.options().serve)?;
         self.serving.lock().push(serving);
         Ok(bound)
     }
 
     /// What answers the messages of clients, for a network of another kind (simulation).
-    pub fn service(&self) -> Arc<dyn chiton_transport::Service> {
-        Arc::new(PlateService(self.plate.clone()))
+    pub fn service(&self) -> Arc<dyn Service> {
+        match self.plates().count() {
+            1 => Arc::new(PlateService(self.first())),
+            _ => Arc::new(PlatesService::new(self.table.clone())),
+        }
     }
 
     /// What is served.
     pub fn filesystem(&self) -> &FilesystemInfo {
-        &self.plate.info
+        &self.info
     }
 
     /// Where file data are.
     pub fn objects(&self) -> Arc<dyn Objects> {
-        Arc::new(self.plate.user_objects())
+        Arc::new(self.first().user_objects())
     }
 
-    /// Everything up to here is durable.
+    /// Everything up to here is durable, in the journal of plate 0.
     pub fn durable(&self) -> Position {
-        self.plate.journal.durable()
+        self.first().journal.durable()
+    }
+
+    /// The same of any plate; `None` if it does not run.
+    pub fn durable_at(&self, plate: PlateId) -> Option<Position> {
+        Some(self.plate(plate)?.journal.durable())
     }
 
     /// JSON about the server: `status`, `df`, `top` or `metrics`; `None` for other words.
     pub fn report(&self, what: &str) -> Option<String> {
-        self.plate.report(what)
+        self.first().report_of_all(what)
     }
 
-    /// Writes a checkpoint now and waits for it.
+    /// Writes a checkpoint of each plate now and waits for it.
     ///
     /// # Errors
     /// In words.
     pub fn checkpoint(&self) -> Result<(), String> {
-        self.plate.checkpoint_now(Reason::Requested)
+        self.table.all().iter().try_for_each(|running| running.plate.checkpoint_now(Reason::Requested))
     }
 
     /// Does at once what is else done by and by: frees what has no name and is not open any more, writes a checkpoint,
@@ -231,12 +306,18 @@ impl Server {
     /// # Errors
     /// In words.
     pub fn tidy(&self) -> Result<(), String> {
-        // Whoever takes the lock finds everything applied.
-        drop(self.plate.engine.lock());
-        while self.plate.schedule_once() {}
-        self.plate.checkpoint_now(Reason::Requested)?;
-        self.plate.sweep_writers();
-        self.plate.sweep_realm_objects(&mut Seen::default());
+        let plates = self.table.all();
+        for running in &plates {
+            // Whoever takes the lock finds everything applied.
+            drop(running.plate.engine.lock());
+        }
+        // What one plate does may give another something to do.
+        while plates.iter().fold(false, |any, running| running.plate.schedule_once() | any) {}
+        for running in &plates {
+            running.plate.checkpoint_now(Reason::Requested)?;
+            running.plate.sweep_writers();
+            running.plate.sweep_realm_objects(&mut Seen::default());
+        }
         Ok(())
     }
 
@@ -244,68 +325,116 @@ impl Server {
     /// Sessions of clients go on after the next start.
     ///
     /// # Errors
-    /// See [`ShutdownError`].
+    /// See [`ShutdownError`]. Of several plates that fail, the first whose loss is the worst.
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
+        let plates = self.table.all();
         // Who ends in order waits a little for a store that is away; from a crash the next start recovers.
-        self.plate.condition.away.end(END_PATIENCE);
+        plates.iter().for_each(|running| running.end_waiting(END_PATIENCE));
         self.stop_threads();
-        let _ = self.plate.wait_journal(self.plate.journal.last());
-        // What a decoupled client has is in its journal only, and what a preview has is gone.
-        let has_checkpoints = self.plate.kind.has_checkpoints();
-        let checkpoint = if has_checkpoints { self.plate.checkpoint_now(Reason::Requested) } else { Ok(()) };
-        let journal = self.plate.journal.close();
-        let meta = self.plate.rows.meta.close();
+        let closed: Vec<_> = plates.iter().map(|running| running.close()).collect();
         // The part of the reserve that the last checkpoint did not use is kept for the next start.
-        self.plate.take_reserve();
+        if let Some(running) = plates.first() {
+            running.plate.take_reserve();
+        }
         self.ownership.lock().take();
-        journal.map_err(|e| ShutdownError::NotDurable(e.to_string()))?;
-        checkpoint.map_err(ShutdownError::NoCheckpoint)?;
-        meta.map_err(|e| ShutdownError::NoCheckpoint(e.to_string()))
+        let mut errors: Vec<_> = closed.into_iter().filter_map(Result::err).collect();
+        errors.sort_by_key(|error| !matches!(error, ShutdownError::NotDurable(_)));
+        errors.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Ends as a crash would: nothing more reaches the disk. For tests.
     pub fn abandon(&self) {
-        self.plate.condition.away.end(std::time::Duration::ZERO);
-        // Who is dead does not say that the journal failed.
-        self.answer_no_more();
-        self.plate.place.sever();
+        let plates = self.table.all();
+        plates.iter().for_each(|running| running.end_waiting(Duration::ZERO));
+        self.serving.lock().clear();
+        plates.iter().for_each(|running| running.sever());
         self.stop_threads();
-        // It cannot write any more, which is the point.
-        let _ = self.plate.journal.close();
-        let is_bucket = self.plate.rows.is_held && self.plate.blocks.address.is_empty();
-        let listed = is_bucket.then(|| self.plate.blocks.objects.list("", None, 1));
-        match listed {
-            Some(Err(error)) if error.is_gone() => self.plate.rows.meta.leave(),
-            _ => drop(self.plate.rows.meta.close()),
-        }
+        plates.iter().for_each(|running| running.leave_stores());
         self.ownership.lock().take();
     }
 
-    fn answer_no_more(&self) {
-        self.serving.lock().clear();
-        // Under the engine's lock: a request is answered whole or finds the server stopping.
-        let _engine = self.plate.engine.lock_as_it_is();
-        self.plate.condition.stopping.store(true, Ordering::Release);
+    /// Ends one plate as a crash would, while the others live: nothing more of it reaches its stores, and the messages to and from it
+    /// that have not arrived are lost. For tests.
+    pub fn crash_plate(&self, plate: PlateId) {
+        let Some(running) = self.table.take(plate) else { return };
+        self.builder.peers().leave(plate);
+        running.end_waiting(Duration::ZERO);
+        running.sever();
+        running.plate.waiters.channels.close_connections();
+        running.join_threads();
+        running.leave_stores();
+    }
+
+    /// Starts a plate again that [`Server::crash_plate`] has stopped, from its stores.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    ///
+    /// # Panics
+    /// If the plate runs.
+    pub fn start_plate(&self, plate: PlateId, stores: Stores) -> Result<(), StartError> {
+        assert!(self.table.get(plate).is_none(), "plate {plate} runs");
+        let part = Part::Serving { info: self.info.clone(), plate, stores };
+        let running = Arc::new(RunningPlate::new(self.builder.clone().build(part)?));
+        self.introduce(&running.plate);
+        self.table.put(running.clone());
+        running.start_threads().map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
+        running.plate.with_engine(|engine, _| engine.greet_peers());
+        Ok(())
     }
 
     fn stop_threads(&self) {
-        self.answer_no_more();
-        self.plate.wake_all();
-        self.pool.stop();
-        for thread in self.threads.lock().drain(..) {
-            if thread.join().is_err() {
-                self.plate.log("a thread of the server panicked");
-            }
+        self.serving.lock().clear();
+        let plates = self.table.all();
+        for running in &plates {
+            running.answer_no_more();
+            running.plate.wake_all();
         }
-        self.plate.dismiss_waiters();
+        self.pool.stop();
+        plates.iter().for_each(|running| running.join_threads());
     }
+}
+
+/// The plates of these parts, in their order.
+fn build_all(builder: &Builder, parts: Vec<Part>) -> Result<Vec<Arc<RunningPlate>>, StartError> {
+    let count = parts.len();
+    let parts = Mutex::new(parts.into_iter().map(Some).collect::<Vec<_>>());
+    let builder = builder.clone();
+    let built = parallel::map("start-plate", BUILDS_MAX, count, move |number| {
+        let part = parts.lock()[number].take().expect("built once");
+        builder.clone().build(part)
+    });
+    let (mut running, mut failure) = (Vec::new(), None);
+    for plate in built {
+        match plate {
+            Ok(plate) => running.push(Arc::new(RunningPlate::new(plate))),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    let Some(error) = failure else { return Ok(running) };
+    for running in running {
+        // They have answered nobody.
+        let _ = running.close_stores();
+    }
+    Err(error)
+}
+
+/// Calls `notify` the first time only, whichever plate calls it.
+fn told_once(notify: Log) -> Log {
+    let was_told = AtomicBool::new(false);
+    Arc::new(move |line| {
+        if !was_told.swap(true, Ordering::SeqCst) {
+            notify(line);
+        }
+    })
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
-        // Before the lock on the directory goes. Whoever wants to know how it ended calls shutdown.
-        let _ = self.plate.journal.close();
-        let _ = self.plate.rows.meta.close();
+        for running in self.table.all() {
+            // Before the lock on the directory goes. Whoever wants to know how it ended calls shutdown.
+            let _ = running.close_stores();
+        }
     }
 }

@@ -7,9 +7,10 @@ use chiton_journal::JournalError;
 use chiton_metastore::{Metastore, StoreError};
 use chiton_namespace::{Namespace, Rows};
 use chiton_runtime::parallel;
-use chiton_types::{Epoch, Position, ShardId};
+use chiton_types::{Epoch, PlateId, Position, ShardId};
 
 use crate::error::StartError;
+use crate::session_ids::plate_of_session_id;
 use chiton_engine::{OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key};
 
 /// The maps' epoch, as long as a server is alone.
@@ -72,11 +73,21 @@ pub(crate) fn namespace_of(
     Ok((ns, own))
 }
 
-pub(crate) fn session_mark(store: &dyn Metastore) -> Result<u64, StartError> {
+/// Where the session ids of a plate go on.
+pub(crate) fn session_mark(store: &dyn Metastore, plate: PlateId) -> Result<u64, StartError> {
     let row = store.get(SESSION_MARK_KEY).map_err(|e| store_error(&e))?;
     let mark = row.as_deref().and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
-    mark.filter(|mark| (1..u64::MAX / 2).contains(mark))
-        .ok_or_else(|| StartError::Corrupt("the row of session ids is missing or not a number".to_owned()))
+    let mark = mark
+        .filter(|mark| (1..u64::MAX / 2).contains(mark))
+        .ok_or_else(|| StartError::Corrupt("the row of session ids is missing or not a number".to_owned()))?;
+    let found = plate_of_session_id(mark);
+    if found == plate {
+        return Ok(mark);
+    }
+    Err(StartError::Corrupt(format!(
+        "the metadata store of plate {plate} has the session ids of plate {found}: put the folders of the plates back into their \
+         places"
+    )))
 }
 
 /// `stored`: up to where the metadata store holds the events.

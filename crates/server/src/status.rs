@@ -11,23 +11,22 @@ use crate::plate::Plate;
 
 impl Plate {
     pub(crate) fn admin(&self, what: &str) -> Result<Answer, Failure> {
-        match self.report(what) {
+        match self.report_of_all(what) {
             Some(text) => Ok(Answer::Bytes(text.into_bytes())),
             None => Err(Failure::Refused(Refusal::Invalid)),
         }
     }
 
-    /// The answer to a word; `None` if it is not one of ours.
-    pub(crate) fn report(&self, what: &str) -> Option<String> {
-        let value = match what {
+    /// The answer of this plate to a word; `None` if it is not one of ours.
+    pub(crate) fn report(&self, what: &str) -> Option<Value> {
+        Some(match what {
             "status" => self.status(),
             "metrics" => self.metrics(),
             "df" => self.df(),
             "top" => self.top(),
             "policies" => self.policies()?,
             _ => return None,
-        };
-        Some(value.to_string())
+        })
     }
 
     fn status(&self) -> Value {
@@ -145,6 +144,7 @@ impl Plate {
         let stored = self.checkpoints.position.load(Relaxed);
         json!({
             "name": "server",
+            "plate": self.plate.0,
             "written": last.0,
             "durable": durable.0,
             "not_durable": {

@@ -1,7 +1,7 @@
 //! Where a server keeps things, as components: directories in earnest, memory in tests and simulation.
 
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -10,10 +10,12 @@ use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, StoreError};
 use chiton_namespace::{RowSource, Rows};
 use chiton_objects::{LocalObjects, Objects};
 use chiton_runtime::sync::{Mutex, RwLock};
+use chiton_types::PlateId;
 
 use crate::address::DataAddress;
 use crate::bucket::Bucket;
 use crate::error::StartError;
+use crate::format::PLATES_FOLDER;
 use crate::reserve::{self, Relieved, Reserve};
 use crate::view::View;
 
@@ -23,7 +25,7 @@ const OPEN_META_BYTES: u64 = 1 << 20;
 /// Opens the metadata store; again after an error that asks for it.
 pub type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Send + Sync>;
 
-/// The three stores of a server.
+/// The three stores of a plate.
 pub struct Stores {
     pub objects: Arc<dyn Objects>,
     /// Opens the metadata store. Called at the start, and again after a commit failed: what was committed must be
@@ -36,32 +38,46 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// The stores of a file system, with the usual settings. Reading journal and objects disturbs nobody; whoever
-    /// changes something, or opens the metadata store, takes a [`crate::Ownership`] first.
+    /// The stores of a plate, with the usual settings. Reading journal and objects disturbs nobody; whoever changes
+    /// something, or opens the metadata store, takes a [`crate::Ownership`] first.
     ///
     /// # Errors
     /// [`StartError::Failed`].
-    pub fn open(data: &DataAddress) -> Result<Stores, StartError> {
-        Stores::open_with(data, FjallOptions::default())
-    }
-
-    pub(crate) fn open_with(data: &DataAddress, metastore: FjallOptions) -> Result<Stores, StartError> {
+    pub fn open(data: &DataAddress, plate: PlateId) -> Result<Stores, StartError> {
         match data {
-            DataAddress::Dir(dir) => Stores::local(dir, metastore).map_err(StartError::Failed),
+            DataAddress::Dir(dir) => {
+                let objects = local_objects(dir).map_err(StartError::Failed)?;
+                Stores::local_of(dir, plate, objects, FjallOptions::default()).map_err(StartError::Failed)
+            }
             DataAddress::S3(location) => {
-                Bucket::open(location).map(Bucket::stores).map_err(StartError::Failed)
+                Bucket::open(location).map(|bucket| bucket.stores(plate)).map_err(StartError::Failed)
             }
         }
     }
 
-    /// The journal's segments alone, to look at: nothing is written for it, so it does on a full disk, too.
+    /// Those of all plates.
+    pub(crate) fn open_all(
+        data: &DataAddress,
+        plates: u16,
+        metastore: FjallOptions,
+    ) -> Result<Vec<Stores>, StartError> {
+        match data {
+            DataAddress::Dir(dir) => Stores::local(dir, plates, metastore).map_err(StartError::Failed),
+            DataAddress::S3(location) => {
+                let bucket = Bucket::open(location).map_err(StartError::Failed)?;
+                Ok((0..plates).map(|plate| bucket.stores(PlateId(plate))).collect())
+            }
+        }
+    }
+
+    /// The segments of a plate's journal alone, to look at: nothing is written for it, so it does on a full disk, too.
     ///
     /// # Errors
     /// [`StartError::Failed`].
-    pub fn open_journal(data: &DataAddress) -> Result<Arc<dyn Place>, StartError> {
+    pub fn open_journal(data: &DataAddress, plate: PlateId) -> Result<Arc<dyn Place>, StartError> {
         match data {
-            DataAddress::Dir(dir) => journal_of(dir).map_err(StartError::Failed),
-            DataAddress::S3(_) => Ok(Stores::open(data)?.place),
+            DataAddress::Dir(dir) => journal_of(&plate_dir(dir, plate)).map_err(StartError::Failed),
+            DataAddress::S3(_) => Ok(Stores::open(data, plate)?.place),
         }
     }
 
@@ -89,14 +105,25 @@ impl Stores {
         });
     }
 
-    /// The stores in a data directory.
+    /// The stores of all plates in a data directory. They share the objects.
     ///
     /// # Errors
     /// In words.
-    pub(crate) fn local(dir: &Path, metastore: FjallOptions) -> Result<Stores, String> {
-        let objects = LocalObjects::open(&dir.join("objects")).map_err(|e| e.to_string())?;
-        let place = journal_of(dir)?;
-        let meta = dir.join("meta");
+    pub(crate) fn local(dir: &Path, plates: u16, metastore: FjallOptions) -> Result<Vec<Stores>, String> {
+        let objects = local_objects(dir)?;
+        let of = |plate| Stores::local_of(dir, PlateId(plate), objects.clone(), metastore);
+        (0..plates).map(of).collect()
+    }
+
+    fn local_of(
+        dir: &Path,
+        plate: PlateId,
+        objects: Arc<dyn Objects>,
+        metastore: FjallOptions,
+    ) -> Result<Stores, String> {
+        let home = plate_dir(dir, plate);
+        let place = journal_of(&home)?;
+        let meta = home.join("meta");
         let total = reserve::room(dir).map_or(u64::MAX, |room| room.total);
         let metastore = FjallOptions { unsettled_bytes: reserve::unsettled_bytes(total), ..metastore };
         let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
@@ -108,12 +135,24 @@ impl Stores {
             Ok(Arc::new(FjallMetastore::open(&meta, metastore)?))
         };
         Ok(Stores {
-            objects: Arc::new(objects),
+            objects,
             open_meta: Box::new(open_meta),
             place,
             objects_address: format!("local:{}", dir.join("objects").display()),
         })
     }
+}
+
+/// Where the journal and the rows of a plate are in a data directory.
+pub(crate) fn plate_dir(dir: &Path, plate: PlateId) -> PathBuf {
+    match plate {
+        PlateId(0) => dir.to_owned(),
+        PlateId(n) => dir.join(PLATES_FOLDER).join(n.to_string()),
+    }
+}
+
+fn local_objects(dir: &Path) -> Result<Arc<dyn Objects>, String> {
+    Ok(Arc::new(LocalObjects::open(&dir.join("objects")).map_err(|e| e.to_string())?))
 }
 
 fn journal_of(dir: &Path) -> Result<Arc<dyn Place>, String> {

@@ -4,6 +4,8 @@
 //! - A session's blocks (a decoupling's likewise) are looked at only when it is over, and a checkpoint holds all that it did: nothing can name
 //!   one of them for the first time any more, and all references are in the metadata store.
 //! - Nothing is committed to the maps while they are scanned: both are the checkpointer's work.
+//! - Of several plates each looks at blocks of its own writers only: those of its sessions, of which the files of its shards alone
+//!   name blocks. The ids of sessions tell them apart ([`crate::session_ids`]).
 //! - Deleting is repeated after a crash: a block is forgotten only when its deletion is as durable as the event.
 
 use std::ops::Bound;
@@ -16,6 +18,7 @@ use chiton_types::{BlockId, Position, SessionId, ShardId, Take};
 use hashbrown::{HashMap, HashSet};
 
 use crate::plate::Plate;
+use crate::session_ids::first_writer;
 use chiton_engine::swept_key;
 
 /// Garbage blocks deleted for one event.
@@ -87,7 +90,8 @@ impl Plate {
             (live, engine.position())
         };
         let mut found = Vec::new();
-        let mut after: Option<String> = None;
+        // Writers of plates before this one have lower numbers, those of plates behind it higher ones than the plate's own session.
+        let mut after = Some(format!("blocks/{:016x}", first_writer(self.plate)));
         while !self.is_stopping() {
             let page = self.blocks.objects.list("blocks/", after.as_deref(), 1)?;
             let Some(object) = page.into_iter().next() else { break };
@@ -95,12 +99,15 @@ impl Plate {
                 after = Some(object.key);
                 continue;
             };
+            if block.writer >= self.blocks.writer.0 {
+                // Sessions of this life are reported when they end.
+                break;
+            }
             // The first key after all of this writer: '0' follows '/'.
             after = Some(format!("blocks/{:016x}0", block.writer));
             let session = SessionId(block.writer);
             let swept = matches!(self.rows.meta.get().get(&swept_key(block.writer)), Ok(Some(_)));
-            // Sessions of this life are reported when they end.
-            if !live.contains(&session) && session < self.blocks.writer && !swept {
+            if !live.contains(&session) && !swept {
                 found.push((session, replayed));
             }
         }

@@ -47,7 +47,7 @@ impl Plate {
             match command {
                 Command::Reply(ticket, reply) => self.answer_waiter(ticket, reply),
                 Command::Recall(session, recall) => self.waiters.channels.recall(session, recall),
-                Command::Peer(to, message) => self.send_to_peer(to, message),
+                Command::Peer(..) => unreachable!("it was sent under the engine's lock"),
                 Command::DropSession(session, ended) => {
                     self.waiters.channels.drop_session(session);
                     self.blocks.dead_writers.lock().push((session, ended));

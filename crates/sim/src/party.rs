@@ -63,7 +63,7 @@ fn stores(disk_handle: &Arc<DiskHandle>) -> Stores {
 pub fn format(rig: &ServerRig) -> FilesystemInfo {
     let world: SharedWorld = scheduler().add_party(Party(FIRST_SERVER - 1), 0, rig.seed);
     let options = FormatOptions { shards: 4, ..FormatOptions::default() };
-    Server::format_with(&stores(&rig.disk.handle()), &options, &world)
+    Server::format_with(&[stores(&rig.disk.handle())], &options, &world)
         .expect("empty storage can be formatted")
 }
 

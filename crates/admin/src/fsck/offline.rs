@@ -4,6 +4,8 @@
 //! journal in memory, on top of the store. A check writes nothing. A repair first commits the replayed changes, as
 //! a checkpoint would, so that the journal is never replayed over repaired rows.
 //!
+//! Of several plates the check looks at all rows together ([`RowsOfPlates`]), after each journal was replayed over the rows of its plate.
+//!
 //! Invariants:
 //! - The ownership is taken before anything is opened, and kept: no other process changes the stores meanwhile.
 //! - A file system with a damaged journal is not repaired: the lost events may explain missing rows.
@@ -17,22 +19,28 @@ use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, Row, Stor
 use chiton_objects::Objects;
 use chiton_runtime::SharedWorld;
 use chiton_server::{Apply, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores};
-use chiton_types::{Position, Time};
+use chiton_types::{PlateId, Position, Time};
 
-use crate::Overlay;
 use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, repair};
+use crate::{Overlay, RowsOfPlates};
 
 /// A file system in one's own hands.
 pub struct Offline {
     _ownership: Ownership,
     world: SharedWorld,
     info: FilesystemInfo,
-    store: Arc<dyn Metastore>,
     objects: Arc<dyn Objects>,
+    plates: Vec<PlateParts>,
+    damage: Option<String>,
+}
+
+/// What is of one plate.
+struct PlateParts {
+    plate: PlateId,
+    store: Arc<dyn Metastore>,
     place: Arc<dyn Place>,
     /// The store with the replayed events of the journal.
     view: Arc<Overlay>,
-    damage: Option<String>,
 }
 
 /// Rebuilds a metadata store that does not open, from its undamaged parts; returns a description of each step. The
@@ -44,7 +52,7 @@ pub fn rebuild(data: &DataAddress, world: &dyn chiton_runtime::World) -> Result<
     let Some(dir) = data.dir() else {
         return Err(StartError::Failed(format!("{data}: only the store of a data directory can be rebuilt")));
     };
-    Server::info(data)?;
+    Server::info(data)?.check_one_plate(data, "chiton fsck --rebuild")?;
     chiton_server::make_room_for_tools(data);
     let _ownership = Ownership::take(data, false, world)?;
     let (path, failed) = (dir.join("meta"), |error: StoreError| StartError::Failed(error.to_string()));
@@ -83,30 +91,46 @@ impl Offline {
         let info = Server::info(data)?;
         chiton_server::make_room_for_tools(data);
         let ownership = Ownership::take(data, false, &*world)?;
-        let mut stores = Stores::open(data)?;
-        ownership.guard(&mut stores);
-        let Stores { objects, open_meta, place, .. } = stores;
-        let store = open_meta().map_err(|e| match e {
-            StoreError::Corrupt { .. } => StartError::Corrupt(format!(
-                "{e}. The library opens a store whole or not at all: chiton fsck --rebuild --yes makes of what is whole \
-                 one that opens; else restore it from a backup (a copy of the data directory, or a chiton dump)"
-            )),
-            _ => StartError::Failed(e.to_string()),
-        })?;
-        let view = Arc::new(Overlay::new(store.clone()));
-        let mut offline =
-            Offline { _ownership: ownership, world, info, store, objects, place, view, damage: None };
-        offline.damage = match offline.replay(offline.view.clone(), progress) {
-            Ok(()) => None,
-            Err(StartError::Corrupt(cause)) => Some(cause),
-            Err(error) => return Err(error),
-        };
+        let (mut plates, mut all_objects) = (Vec::new(), None);
+        for plate in info.plates().all() {
+            let mut stores = Stores::open(data, plate)?;
+            ownership.guard(&mut stores);
+            let Stores { objects, open_meta, place, .. } = stores;
+            let store = open_meta().map_err(|e| match e {
+                StoreError::Corrupt { .. } => StartError::Corrupt(format!(
+                    "{e}. The library opens a store whole or not at all: chiton fsck --rebuild --yes makes of what is whole \
+                     one that opens; else restore it from a backup (a copy of the data directory, or a chiton dump)"
+                )),
+                _ => StartError::Failed(e.to_string()),
+            })?;
+            all_objects = Some(objects);
+            plates.push(PlateParts { plate, view: Arc::new(Overlay::new(store.clone())), store, place });
+        }
+        let objects = all_objects.expect("there is a plate");
+        let mut offline = Offline { _ownership: ownership, world, info, objects, plates, damage: None };
+        for part in &offline.plates {
+            match offline.replay(part, part.view.clone(), progress) {
+                Ok(()) => {}
+                Err(StartError::Corrupt(cause)) => {
+                    let whose = offline.name_of(part);
+                    offline.damage = Some(format!("{whose}{cause}"));
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok(offline)
+    }
+
+    /// What stands before a message about one of several plates.
+    fn name_of(&self, part: &PlateParts) -> String {
+        if self.plates.len() == 1 { String::new() } else { format!("plate {}: ", part.plate) }
     }
 
     /// Brings a store to the end of the journal, as the start of a server would.
     fn replay(
         &self,
+        part: &PlateParts,
         store: Arc<dyn Metastore>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), StartError> {
@@ -124,7 +148,7 @@ impl Offline {
             frames += 1;
             Ok::<_, std::convert::Infallible>(())
         };
-        match replay(&*self.place, stored, &mut count, &mut |_| {}) {
+        match replay(&*part.place, stored, &mut count, &mut |_| {}) {
             Ok(end) if end.last < stored => {
                 return Err(StartError::Corrupt(format!(
                     "the journal ends at position {}, the metadata store holds all up to {stored}",
@@ -141,10 +165,10 @@ impl Offline {
         let stores = Stores {
             objects: self.objects.clone(),
             open_meta: Box::new(move || Ok(store.clone())),
-            place: self.place.clone(),
+            place: part.place.clone(),
             objects_address: String::new(),
         };
-        let offline = chiton_server::Offline::open_with(&self.info, &stores, self.world.clone())?;
+        let offline = chiton_server::Offline::open_with(&self.info, part.plate, &stores, self.world.clone())?;
         let select = &mut |_: Position, _: &_, _: &_| true;
         let all = Apply { after: Position(0), upto: Position(u64::MAX), select, skip_misfits: false };
         offline.apply(all, &mut |p| progress(p.bytes_done, p.bytes_total)).map(drop).map_err(|error| {
@@ -168,7 +192,13 @@ impl Offline {
 
     /// Its rows, with the replayed events. Commits to them stay in memory.
     pub fn rows(&self) -> Arc<dyn Metastore> {
-        self.view.clone()
+        match &self.plates[..] {
+            [one] => one.view.clone(),
+            all => {
+                let views = all.iter().map(|part| part.view.clone() as Arc<dyn Metastore>);
+                Arc::new(RowsOfPlates::new(self.info.plates(), views.collect()))
+            }
+        }
     }
 
     /// Where its blocks and other objects are.
@@ -193,7 +223,7 @@ impl Offline {
         if let Some(cause) = self.journal_damage() {
             found(Finding { problem: Problem::JournalDamage { cause: cause.to_owned() }, path: None });
         }
-        let mut summary = check(&*self.view, &*self.objects, &self.options(options), found, progress)?;
+        let mut summary = check(&*self.rows(), &*self.objects, &self.options(options), found, progress)?;
         summary.findings += u64::from(self.journal_damage().is_some());
         Ok(summary)
     }
@@ -202,6 +232,9 @@ impl Offline {
     ///
     /// # Errors
     /// As [`repair`].
+    ///
+    /// # Panics
+    /// If the file system has several plates: their rows are only looked at.
     pub fn repair(
         &mut self,
         options: &Options,
@@ -213,11 +246,15 @@ impl Offline {
             let summary = self.check(options, &mut |finding| report(&finding, false), progress)?;
             return Ok(Repaired { repaired: 0, left: summary.findings, summary });
         }
-        self.view = Arc::new(Overlay::new(self.store.clone()));
-        self.replay(Arc::new(Open(self.store.clone())), &mut |_, _| {}).map_err(|e| {
+        let [part] = &mut self.plates[..] else {
+            panic!("a file system with several plates is not repaired")
+        };
+        part.view = Arc::new(Overlay::new(part.store.clone()));
+        let part = &self.plates[0];
+        self.replay(part, Arc::new(Open(part.store.clone())), &mut |_, _| {}).map_err(|e| {
             CheckError::Store(StoreError::Io { path: Default::default(), cause: e.to_string() })
         })?;
-        let done = repair(&*self.store, &*self.objects, &self.options(options), now, report, progress)?;
+        let done = repair(&*part.store, &*self.objects, &self.options(options), now, report, progress)?;
         self.objects.sync()?;
         Ok(done)
     }
@@ -256,7 +293,9 @@ impl Metastore for Open {
 
 impl Drop for Offline {
     fn drop(&mut self) {
-        // Every commit was durable when it returned.
-        let _ = self.store.close();
+        for part in &self.plates {
+            // Every commit was durable when it returned.
+            let _ = part.store.close();
+        }
     }
 }

@@ -10,7 +10,7 @@ use chiton_admin::fsck::{Finding, Offline, Options, check_online};
 use chiton_client::{Client, ClientOptions};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions, StartError};
-use chiton_types::{Ino, Time};
+use chiton_types::{Ino, PlateId, Time};
 
 fn start(dir: &Path) -> Arc<Server> {
     let world: SharedWorld = Arc::new(RealWorld);
@@ -159,7 +159,7 @@ fn damage_to_the_journal_of_a_running_server_is_named_and_its_orderly_end_outliv
     drop(server);
     assert_eq!(check(dir.path()).first().map(|f| f.problem.name()), Some("journal-damage"));
     let data = DataAddress::from(dir.path());
-    let offline = chiton_server::Offline::open(&data, Arc::new(RealWorld)).expect("opens");
+    let offline = chiton_server::Offline::open(&data, PlateId(0), Arc::new(RealWorld)).expect("opens");
     let stored = offline.stored().expect("says");
     chiton_journal::reset(&*offline.place(), offline.identity(), stored.next()).expect("resets");
     drop(offline);

@@ -35,7 +35,7 @@ impl Rig {
         let place = Arc::new(MemoryPlace::new(Shape::Grows));
         let mut rig = Rig { meta, objects, place, info };
         let options = FormatOptions { shards: 4, ..FormatOptions::default() };
-        rig.info = Server::format_with(&rig.stores(), &options, &world()).expect("formats");
+        rig.info = Server::format_with(&[rig.stores()], &options, &world()).expect("formats");
         rig.meta.crash();
         rig
     }

@@ -15,11 +15,12 @@ pub(crate) fn options() -> FormatOptions {
 }
 
 pub(crate) fn run(args: &Format) -> Outcome {
-    let options = FormatOptions { shards: args.shards, ..options() };
+    let options = FormatOptions { shards: args.shards, plates: args.plates, ..options() };
     let world: SharedWorld = Arc::new(RealWorld);
     Server::format(&args.data, &options, &world).map_err(Failure::from)?;
     if args.json {
-        println!("{}", serde_json::json!({ "data": args.data.to_string(), "shards": args.shards }));
+        let (data, shards, plates) = (args.data.to_string(), args.shards, args.plates);
+        println!("{}", serde_json::json!({ "data": data, "shards": shards, "plates": plates }));
     } else {
         println!("formatted {}; mount it: chiton mount --data {0} MOUNTPOINT", args.data);
     }

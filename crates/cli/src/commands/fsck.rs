@@ -7,7 +7,7 @@ use std::sync::Arc;
 use chiton_admin::fsck::{Finding, Offline, Options, Progress, Summary, check_online};
 use chiton_client::Client;
 use chiton_runtime::{RealWorld, World};
-use chiton_server::{DataAddress, StartError};
+use chiton_server::{DataAddress, Server, StartError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
@@ -64,6 +64,11 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
         Err(_) => {}
     }
     let data: DataAddress = args.target.parse()?;
+    if args.repair {
+        let one_plate =
+            Server::info(&data).and_then(|info| info.check_one_plate(&data, "chiton fsck --repair"));
+        one_plate.map_err(|error| error.to_string())?;
+    }
     if args.rebuild {
         let done = chiton_admin::fsck::rebuild(&data, &RealWorld).map_err(|error| error.to_string())?;
         for line in &done {

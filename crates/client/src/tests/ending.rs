@@ -5,7 +5,7 @@ use std::thread;
 
 use chiton_model::{Make, Op};
 use chiton_runtime::RealWorld;
-use chiton_types::{Cred, Ino, Mode, Name, Position, Time};
+use chiton_types::{Cred, Ino, Mode, Name, PlateId, Position, Time};
 use chiton_wire::Acknowledged;
 
 use super::fake_server::FakeServer;
@@ -30,6 +30,7 @@ impl Site {
             timeout: None,
             kept_bytes_max: 1 << 20,
             decouples: false,
+            plate: PlateId(0),
         };
         let write_behind = Arc::new(WriteBehind::new(Some(0), Limits::new(1 << 20)));
         let dialer = Box::new(server.clone());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chiton_model::{Make, Op};
 use chiton_runtime::RealWorld;
 use chiton_runtime::sync::Mutex;
-use chiton_types::{BlockId, Cred, Ino, Mode, Name, Position, Refusal};
+use chiton_types::{BlockId, Cred, Ino, Mode, Name, PlateId, Position, Refusal};
 use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, Recall};
 use proptest::prelude::*;
 
@@ -22,8 +22,9 @@ fn connect(server: &FakeServer) -> Connected {
 
 /// A client that keeps at most so many bytes.
 fn keeping(server: &FakeServer, kept_bytes_max: usize) -> Connected {
+    let identity = "test".to_owned();
     let options =
-        ConnectedOptions { identity: "test".into(), timeout: None, kept_bytes_max, decouples: false };
+        ConnectedOptions { identity, timeout: None, kept_bytes_max, decouples: false, plate: PlateId(0) };
     let write_behind = Arc::new(WriteBehind::off());
     let connected = Connected::connect(Box::new(server.clone()), options, write_behind, Arc::new(RealWorld));
     connected.expect("the fake accepts").0

@@ -77,7 +77,7 @@ impl Site {
             objects_address: String::new(),
         };
         let options = FormatOptions { shards: 4, ..FormatOptions::default() };
-        let info = Server::format_with(&stores(), &options, &world).expect("formats");
+        let info = Server::format_with(&[stores()], &options, &world).expect("formats");
         let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
         let server = Server::start_as(Role::serving(&info, stores()), options, world).expect("starts");
         let user = Some((0, 0, Vec::new()));

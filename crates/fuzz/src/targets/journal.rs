@@ -13,7 +13,7 @@ use chiton_objects::MemoryObjects;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{Apply, FilesystemInfo, FormatOptions, Offline, Server, Stores};
 use chiton_types::frame::{FrameHeader, encode_frame};
-use chiton_types::{Epoch, Ino, Kind, Mode, Name, Position, Seq, SessionId, ShardId, Take, Time};
+use chiton_types::{Epoch, Ino, Kind, Mode, Name, PlateId, Position, Seq, SessionId, ShardId, Take, Time};
 
 use super::{Target, as_it_is};
 use crate::mutate::Random;
@@ -135,7 +135,7 @@ fn run_replay(bytes: &[u8]) -> bool {
         objects_address: String::new(),
     };
     let options = FormatOptions { shards: 4, ..FormatOptions::default() };
-    let info: FilesystemInfo = Server::format_with(&stores(&meta), &options, &world).expect("formats");
+    let info: FilesystemInfo = Server::format_with(&[stores(&meta)], &options, &world).expect("formats");
     let identity = Identity { journal: info.filesystem, epoch: Epoch(1), nonce: 5 };
     let (journal, _) = Journal::open(place.clone(), identity, Default::default()).expect("opens");
     // Each event gets a frame, as far as events can be separated; the rest gets one frame.
@@ -151,7 +151,7 @@ fn run_replay(bytes: &[u8]) -> bool {
         at = end;
     }
     journal.close().expect("closes");
-    let offline = Offline::open_with(&info, &stores(&meta), world).expect("opens");
+    let offline = Offline::open_with(&info, PlateId(0), &stores(&meta), world).expect("opens");
     let mut select = |_: Position, _: &FrameHeader, _: &Event| true;
     let all = Apply { after: Position(0), upto: Position(u64::MAX), select: &mut select, skip_misfits: true };
     offline.apply(all, &mut |_| {}).is_ok_and(|applied| applied.misfits == 0)

@@ -20,6 +20,7 @@ mod leases;
 mod merge_calls;
 mod merges;
 mod metering;
+mod plates;
 mod policies;
 mod realms;
 mod required;

@@ -8,7 +8,7 @@ use crate::rig::{Asks, Rig, eventually, figure, file, quiet, session, world};
 use chiton_metastore::Fault;
 use chiton_model::Event;
 use chiton_server::{Apply, Offline, Role, Server, ServerOptions};
-use chiton_types::{Ino, Position};
+use chiton_types::{Ino, PlateId, Position};
 use chiton_wire::Call;
 
 /// Events a second that are assumed until a replay was measured.
@@ -113,7 +113,8 @@ fn the_journal_applied_offline_gives_what_a_start_gives() {
     drop(s);
     rig.crash(&server);
 
-    let offline = |rig: &Rig| Offline::open_with(&rig.info, &rig.stores(), world()).expect("opens");
+    let offline =
+        |rig: &Rig| Offline::open_with(&rig.info, PlateId(0), &rig.stores(), world()).expect("opens");
     let apply = |offline: &Offline, after, skip_misfits| {
         let what = Apply { after, upto: Position(u64::MAX), select: &mut all, skip_misfits };
         offline.apply(what, &mut |_| {}).expect("applies")
@@ -172,7 +173,7 @@ fn events_that_are_passed_over_are_passed_over_for_good_and_a_start_names_what_d
     let error = error.expect_err("it does not fit").to_string();
     assert!(error.contains("does not fit") && error.contains("does not exist"), "{error}");
 
-    let tool = Offline::open_with(&rig.info, &rig.stores(), world()).expect("opens");
+    let tool = Offline::open_with(&rig.info, PlateId(0), &rig.stores(), world()).expect("opens");
     let what = Apply { after: Position(0), upto: Position(u64::MAX), select: &mut all, skip_misfits: true };
     let done = tool.apply(what, &mut |_| {}).expect("recovers");
     assert_eq!(done.misfits, 1, "{done:?}");

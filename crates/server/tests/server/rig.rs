@@ -36,7 +36,7 @@ impl Rig {
         let info = FilesystemInfo { version: 1, filesystem: 0, shards: 0, plates: 1, created: 0 };
         let mut rig = Rig { objects, meta, place, info, full: Arc::default() };
         let options = FormatOptions { shards: 4, ..FormatOptions::default() };
-        rig.info = Server::format_with(&rig.stores(), &options, &world()).expect("formats");
+        rig.info = Server::format_with(&[rig.stores()], &options, &world()).expect("formats");
         rig
     }
 

@@ -102,7 +102,7 @@ impl Base {
         let world = world(1, 1);
         let shared: chiton_runtime::SharedWorld = world.clone();
         let options = FormatOptions { shards: SHARDS, ..FormatOptions::default() };
-        let info = Server::format_with(&live.stores(), &options, &shared).map_err(|e| e.to_string())?;
+        let info = Server::format_with(&[live.stores()], &options, &shared).map_err(|e| e.to_string())?;
         let empty = Base { disk: live.disk(), info, model: Model::new(world.now()) };
         let mut machine = Machine::start(&empty, 10)?;
         let first = [

@@ -52,7 +52,7 @@ mod tests {
             objects_address: String::new(),
         };
         let world: chiton_runtime::SharedWorld = Arc::new(SeededWorld::new(1));
-        Server::format_with(&stores, &FormatOptions { shards: 2, ..FormatOptions::default() }, &world)
+        Server::format_with(&[stores], &FormatOptions { shards: 2, ..FormatOptions::default() }, &world)
             .unwrap();
         // Formatting closes the store.
         store.crash();

@@ -75,6 +75,9 @@ pub(crate) enum EventCommand {
 pub(crate) struct Source {
     /// The data directory, or s3://BUCKET/PREFIX.
     pub(crate) data: DataAddress,
+    /// The plate whose journal is meant (chiton format --plates).
+    #[arg(long, default_value_t = 0)]
+    pub(crate) plate: u16,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,10 +6,10 @@ use chiton_admin::journal::JournalToolError;
 use chiton_journal::{FilePlace, JournalError, Place};
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Offline, Server, StartError, Stores};
-use chiton_types::Position;
+use chiton_types::{PlateId, Position};
 
 use super::SERVER;
-use super::args::Consent;
+use super::args::{Consent, Source};
 use crate::failure::{Class, Failure, Outcome};
 use crate::target;
 
@@ -60,35 +60,41 @@ fn of_decoupled(data: &DataAddress) -> Outcome<Option<Arc<dyn Place>>> {
 }
 
 /// Only the segments, without a lock.
-pub(super) fn segments(data: &DataAddress) -> Outcome<Arc<dyn Place>> {
+pub(super) fn segments(source: &Source) -> Outcome<Arc<dyn Place>> {
+    let data = &source.data;
     if let Some(place) = of_decoupled(data)? {
         return Ok(place);
     }
-    Server::info(data)?;
-    Ok(Stores::open_journal(data)?)
+    let plates = Server::info(data)?.plates;
+    let plate = PlateId(source.plate);
+    if plate.0 >= plates {
+        return Err(StartError::NoPlate { data: data.clone(), plate, plates }.into());
+    }
+    Ok(Stores::open_journal(data, plate)?)
 }
 
 /// For reading, with the metadata store if no server has it.
-pub(super) fn to_read(data: &DataAddress) -> Outcome<Journal> {
-    if let Some(place) = of_decoupled(data)? {
+pub(super) fn to_read(source: &Source) -> Outcome<Journal> {
+    if let Some(place) = of_decoupled(&source.data)? {
         return Ok(Journal::Live { place, stored: None });
     }
-    match Offline::open(data, Arc::new(RealWorld)) {
+    match Offline::open(&source.data, PlateId(source.plate), Arc::new(RealWorld)) {
         Ok(offline) => Ok(Journal::Ours(offline)),
-        Err(StartError::Held { .. }) => Ok(Journal::Live { place: segments(data)?, stored: asked(data) }),
+        Err(StartError::Held { .. }) => Ok(Journal::Live { place: segments(source)?, stored: asked(source) }),
         Err(error) => Err(error.into()),
     }
 }
 
 /// The position of the metadata store, from the file system's server.
-fn asked(data: &DataAddress) -> Option<Position> {
-    let client = target::client(&data.to_string()).ok()?;
+fn asked(source: &Source) -> Option<Position> {
+    let client = target::client(&source.data.to_string()).ok()?;
     let status = target::admin(&client, "status").ok()?;
-    status["checkpoint"]["position"].as_u64().map(Position)
+    status["journals"][usize::from(source.plate)]["checkpointed"].as_u64().map(Position)
 }
 
 /// For writing: the user must have named the right journal, and no other process may use it.
-pub(super) fn to_change(data: &DataAddress, consent: &Consent) -> Outcome<Offline> {
+pub(super) fn to_change(source: &Source, consent: &Consent) -> Outcome<Offline> {
+    let data = &source.data;
     match consent.journal.as_deref() {
         Some(SERVER) => {}
         Some(other) => {
@@ -100,7 +106,7 @@ pub(super) fn to_change(data: &DataAddress, consent: &Consent) -> Outcome<Offlin
             return Err(Failure::failed(format!("name the journal to change: --journal {SERVER}")));
         }
     }
-    Offline::open(data, Arc::new(RealWorld)).map_err(|error| match error {
+    Offline::open(data, PlateId(source.plate), Arc::new(RealWorld)).map_err(|error| match error {
         StartError::Held { holder, .. } => Failure::new(
             Class::Busy,
             format!(

@@ -13,7 +13,7 @@ use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 
 pub(super) fn inspect(args: &Inspect) -> Outcome {
-    let place = open::segments(&args.source.data)?;
+    let place = open::segments(&args.source)?;
     let inspection = {
         let work = Work::begin("reading the journal");
         inspect_place(&*place, &mut |p| work.report(p))?
@@ -34,7 +34,7 @@ fn damaged(what: &str) -> Failure {
 }
 
 pub(super) fn export(args: &Export) -> Outcome {
-    let journal = open::to_read(&args.source.data)?;
+    let journal = open::to_read(&args.source)?;
     let file = create(&args.file)?;
     let exported = {
         let work = Work::begin("exporting the journal");
@@ -62,7 +62,7 @@ pub(super) fn export(args: &Export) -> Outcome {
 }
 
 pub(super) fn header(args: &HeaderGet) -> Outcome {
-    let journal = open::to_read(&args.source.data)?;
+    let journal = open::to_read(&args.source)?;
     let newest = match (args.rows, journal.offline()) {
         (false, _) => None,
         (true, None) => {
@@ -99,12 +99,12 @@ pub(super) fn events(args: &EventGet) -> Outcome {
     }
     // Only a path needs the metadata store.
     let journal = match filter.path {
-        Some(_) => Some(open::to_read(&args.source.data)?),
+        Some(_) => Some(open::to_read(&args.source)?),
         None => None,
     };
     let place = match &journal {
         Some(journal) => journal.place(),
-        None => open::segments(&args.source.data)?,
+        None => open::segments(&args.source)?,
     };
     let store = journal.as_ref().and_then(|journal| journal.offline()).map(|offline| offline.meta());
     if filter.path.is_some() && store.is_none() {

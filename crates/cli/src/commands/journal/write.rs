@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::progress::Work;
 
 pub(super) fn import(args: &Import) -> Outcome {
-    let offline = open::to_change(&args.source.data, &args.consent)?;
+    let offline = open::to_change(&args.source, &args.consent)?;
     let file = File::open(&args.file)
         .map_err(|e| Failure::absent(format!("cannot open {}: {e}", args.file.display())))?;
     open::agreed(&args.consent, &format!("put the events of {} into the journal", args.file.display()))?;
@@ -40,7 +40,7 @@ pub(super) fn import(args: &Import) -> Outcome {
 }
 
 pub(super) fn reset(args: &Reset) -> Outcome {
-    let offline = open::to_change(&args.source.data, &args.consent)?;
+    let offline = open::to_change(&args.source, &args.consent)?;
     let stored = offline.stored()?;
     let lost = beyond(&*offline.place(), stored)?;
     let what = match lost {
@@ -65,7 +65,7 @@ fn beyond(place: &dyn Place, stored: Position) -> Outcome<Option<u64>> {
 }
 
 pub(super) fn header(args: &HeaderSet) -> Outcome {
-    let offline = open::to_change(&args.source.data, &args.consent)?;
+    let offline = open::to_change(&args.source, &args.consent)?;
     if args.position == 0 {
         return Err(Failure::failed("0 is not a position: positions count from 1"));
     }
@@ -98,7 +98,7 @@ pub(super) fn header(args: &HeaderSet) -> Outcome {
 }
 
 pub(super) fn splice(args: &EventChange) -> Outcome {
-    let offline = open::to_change(&args.source.data, &args.consent)?;
+    let offline = open::to_change(&args.source, &args.consent)?;
     let filter = args.filter.filter();
     let erase = |dry: bool, what: &'static str| -> Result<_, JournalToolError> {
         let work = Work::begin(what);
@@ -118,7 +118,7 @@ pub(super) fn splice(args: &EventChange) -> Outcome {
 }
 
 pub(super) fn apply(args: &EventChange, recover: bool) -> Outcome {
-    let offline = open::to_change(&args.source.data, &args.consent)?;
+    let offline = open::to_change(&args.source, &args.consent)?;
     let filter = args.filter.filter();
     let stored = offline.stored()?;
     let after = if recover { newest(&offline)?.max(stored) } else { stored };

@@ -11,18 +11,20 @@ use crate::{duration, size};
 
 pub(super) fn everything(status: &Value) -> String {
     let mut all = Vec::new();
-    for journal in status["journals"].as_array().into_iter().flatten() {
-        all.extend(lines(journal));
+    let journals = status["journals"].as_array().map_or(&[][..], Vec::as_slice);
+    for (plate, journal) in journals.iter().enumerate() {
+        let whose = if journals.len() > 1 { format!(" of plate {plate}") } else { String::new() };
+        all.extend(lines(journal, &whose));
     }
     all.extend(decoupled(status));
     all.push(table(status));
     all.join("\n")
 }
 
-fn lines(journal: &Value) -> Vec<String> {
+fn lines(journal: &Value, whose: &str) -> Vec<String> {
     let number = |path: &str| journal.pointer(path).and_then(Value::as_u64).unwrap_or(0);
     let text = |path: &str| journal.pointer(path).and_then(Value::as_str).unwrap_or("");
-    let mut lines = vec![format!("JOURNAL {}", text("/name"))];
+    let mut lines = vec![format!("JOURNAL {}{whose}", text("/name"))];
     let mut say = |name: &str, what: String| lines.push(format!("  {name:<17}{what}"));
     say("written", format!("position {}", number("/written")));
     let durable = match number("/not_durable/events") {
@@ -116,7 +118,7 @@ fn table(status: &Value) -> String {
         // Of the many kinds of operations, only those that happened are shown; the rest is shown above.
         let is_nothing = value.as_f64() == Some(0.0) || value.as_array().is_some_and(Vec::is_empty);
         if (is_nothing && (group == "operations" || value.is_array()))
-            || ["journals", "decoupled", "clients"].contains(&name)
+            || ["journals", "plates", "decoupled", "clients"].contains(&name)
         {
             return;
         }
@@ -186,7 +188,7 @@ mod tests {
             "replay": { "estimate_ms": 9000, "target_ms": 5000, "within_target": false, "events_per_second": 10,
                         "measured": true },
         });
-        let text = lines(&journal).join("\n");
+        let text = lines(&journal, "").join("\n");
         for said in [
             "JOURNAL server",
             "up to position 480; 20 events (1.0 KiB) are not, the oldest for 1.5 s at most",
@@ -198,6 +200,6 @@ mod tests {
             assert!(text.contains(said), "{said:?} is not in\n{text}");
         }
         let idle = json!({ "name": "server", "written": 5, "durable": 5, "integrity": "OK" });
-        assert!(lines(&idle).contains(&"  durable          all".to_owned()), "{:?}", lines(&idle));
+        assert!(lines(&idle, "").contains(&"  durable          all".to_owned()), "{:?}", lines(&idle, ""));
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use chiton_admin::journal::JournalToolError;
 use chiton_journal::survey;
 use chiton_runtime::RealWorld;
-use chiton_server::{DataAddress, Offline, StartError};
+use chiton_server::{DataAddress, Offline, Server, StartError};
+use chiton_types::PlateId;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Outcome};
@@ -19,11 +20,26 @@ pub(super) fn offline(target: &str) -> Outcome<Option<Value>> {
         return Ok(None);
     }
     let data: DataAddress = target.parse().map_err(Failure::absent)?;
-    let offline = match Offline::open(&data, Arc::new(RealWorld)) {
-        Ok(offline) => offline,
-        Err(StartError::Held { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+    let mut journals = Vec::new();
+    let info = Server::info(&data)?;
+    for plate in info.plates().all() {
+        // Between two plates nobody holds it; the status is of a moment anyhow.
+        match Offline::open(&data, plate, Arc::new(RealWorld)) {
+            Ok(offline) => journals.push(journal(&offline, plate)?),
+            Err(StartError::Held { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(json!({
+        "served": false,
+        "filesystem": format!("{:016x}", info.filesystem),
+        "shards": info.shards,
+        "journals": journals,
+    })))
+}
+
+/// The journal of a plate, as the status of a server has it.
+fn journal(offline: &Offline, plate: PlateId) -> Outcome<Value> {
     let stored = offline.stored()?;
     let place = offline.place();
     let bytes = std::cell::Cell::new(0);
@@ -39,8 +55,9 @@ pub(super) fn offline(target: &str) -> Outcome<Option<Value>> {
         },
         &mut |_| {},
     )?;
-    let journal = json!({
+    Ok(json!({
         "name": "server",
+        "plate": plate.0,
         "written": survey.last.0,
         "durable": survey.last.0,
         "not_durable": { "events": 0, "bytes": 0, "oldest_ms": 0 },
@@ -50,11 +67,5 @@ pub(super) fn offline(target: &str) -> Outcome<Option<Value>> {
         "first": survey.first.0,
         "segments": survey.segments.len(),
         "bytes": survey.segments.iter().map(|note| note.bytes).sum::<u64>(),
-    });
-    Ok(Some(json!({
-        "served": false,
-        "filesystem": format!("{:016x}", offline.info().filesystem),
-        "shards": offline.info().shards,
-        "journals": [journal],
-    })))
+    }))
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::{duration, size};
 
 /// The parts, in the order in which they are shown.
-const PARTS: [Part; 6] = [service, durability, recovery, space, clients, decouplings];
+const PARTS: [Part; 7] = [service, durability, recovery, space, plates, clients, decouplings];
 
 type Part = fn(&Source<'_>, &mut Report);
 
@@ -165,14 +165,24 @@ fn service(source: &Source<'_>, report: &mut Report) {
 }
 
 fn durability(source: &Source<'_>, report: &mut Report) {
-    for (n, journal) in source.list("journals").iter().enumerate() {
+    let journals = source.list("journals");
+    for (n, journal) in journals.iter().enumerate() {
+        let whose = if journals.len() > 1 { format!("plate {n}: ") } else { String::new() };
         let number = |path: &str| journal.pointer(path).and_then(Value::as_u64).unwrap_or(0);
         if journal["integrity"] == "DAMAGED" {
             report.problem(
-                "the journal is damaged",
-                format!("chiton journal inspect {} names the lost events", source.target),
+                format!("{whose}the journal is damaged"),
+                match n {
+                    0 => format!("chiton journal inspect {} names the lost events", source.target),
+                    _ => {
+                        format!("chiton journal inspect {} --plate {n} names the lost events", source.target)
+                    }
+                },
             );
-            report.line("durable", "only the readable part of the journal");
+            report.line(
+                if n == 0 { "durable" } else { "" },
+                format!("{whose}only the readable part of the journal"),
+            );
             continue;
         }
         let text = match number("/not_durable/events") {
@@ -183,10 +193,10 @@ fn durability(source: &Source<'_>, report: &mut Report) {
                 duration::human(number("/not_durable/oldest_ms")),
             ),
         };
-        report.line(if n == 0 { "durable" } else { "" }, text);
+        report.line(if n == 0 { "durable" } else { "" }, format!("{whose}{text}"));
         if let Some(why) = journal["checkpoints"]["failure"].as_str() {
             report.problem(
-                format!("checkpoints fail ({why})"),
+                format!("{whose}checkpoints fail ({why})"),
                 "remove the cause; the server then takes one automatically",
             );
         }
@@ -198,10 +208,12 @@ fn recovery(source: &Source<'_>, report: &mut Report) {
     if let Some(sessions) = source.number("/recovery/sessions") {
         report.line("recovering", format!("the server waits for {sessions} clients from before its restart"));
     }
-    let Some(estimate) = source.number("/journals/0/replay/estimate_ms") else { return };
+    // Plates replay their journals at the same time.
+    let replays = || source.list("journals").iter().map(|journal| &journal["replay"]);
+    let Some(estimate) = replays().filter_map(|replay| replay["estimate_ms"].as_u64()).max() else { return };
     report.line("restart", format!("would replay the journal for about {}", duration::human(estimate)));
-    if source.status["journals"][0]["replay"]["within_target"] == false {
-        let target = duration::human(source.number("/journals/0/replay/target_ms").unwrap_or(0));
+    if let Some(replay) = replays().find(|replay| replay["within_target"] == false) {
+        let target = duration::human(replay["target_ms"].as_u64().unwrap_or(0));
         report.problem(
             format!("a restart would take longer than the target of {target}"),
             "see why checkpoints do not keep up (--verbose)",
@@ -225,6 +237,37 @@ fn space(source: &Source<'_>, report: &mut Report) {
         _ => String::new(),
     };
     report.line("space", format!("{free}{inodes} files, directories and links{reserve}"));
+}
+
+/// The parts of a file system that was formatted with several.
+fn plates(source: &Source<'_>, report: &mut Report) {
+    let all = source.list("plates");
+    if all.is_empty() {
+        return;
+    }
+    report.line("plates", all.len().to_string());
+    let mut stopped = Vec::new();
+    let items: Vec<String> = all
+        .iter()
+        .map(|one| {
+            let plate = one["plate"].as_u64().unwrap_or(0);
+            if one["runs"] == false {
+                stopped.push(plate);
+                return format!("plate {plate}: does not run");
+            }
+            let inodes = one["inodes"].as_u64().unwrap_or(0);
+            let waits = one["recovery"]["sessions"].as_u64().unwrap_or(0);
+            let recovers = if waits > 0 { format!(", waits for {waits} clients") } else { String::new() };
+            format!("plate {plate}: {inodes} files, directories and links{recovers}")
+        })
+        .collect();
+    report.items(items.into_iter());
+    for plate in stopped {
+        report.problem(
+            format!("plate {plate} does not run"),
+            "read the server's log for the reason, then start the server again",
+        );
+    }
 }
 
 fn clients(source: &Source<'_>, report: &mut Report) {

@@ -94,6 +94,7 @@ impl Source {
             }
             Err(error) => return Err(error.into()),
         };
+        offline.info().check_one_plate(data, "chiton view")?;
         if let Some(damage) = offline.journal_damage() {
             return Err(Failure::failed(format!(
                 "the file system's own journal is damaged: {damage}; `chiton journal inspect` shows the damage"
