@@ -53,7 +53,7 @@ impl Engine {
     /// All is replayed: nobody is waited for.
     pub fn begin_realm(&mut self) {
         self.shards.orphans = self.shards.ns.orphans().into_iter().collect();
-        self.recovery_ended();
+        self.recovery_ended(&Moment::default());
     }
 
     /// True if it is time to ask the server for inode numbers.

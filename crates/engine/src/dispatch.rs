@@ -10,6 +10,7 @@ use crate::execute::OpCall;
 use crate::locks::{Owner, Verdict};
 use crate::moment::{Health, Moment};
 use crate::parts::{Clients, Shards};
+use crate::peers::unnumbered_key;
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Ticket, Wait};
@@ -17,6 +18,9 @@ use crate::wait_queue::{Task, Ticket, Wait};
 impl Engine {
     #[inline]
     pub(crate) fn dispatch(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+        if task.peer.is_some() {
+            return self.peer_task(task, m);
+        }
         let Some(session) = self.clients.sessions.get_mut(task.session) else {
             return Err(Failure::SessionGone.into());
         };
@@ -34,6 +38,12 @@ impl Engine {
             return answer_done(task, m);
         }
         self.may_call(&task.request.call)?;
+        let unnumbered = if self.peers.is_some() {
+            self.await_peers(&task.request.call)?;
+            task.ticket.get_or_insert_with(|| self.queue.waiting.issue()).0
+        } else {
+            0
+        };
         let request = &task.request;
         match &request.call {
             Call::Op { op, open } => {
@@ -46,6 +56,7 @@ impl Engine {
                     open: *open,
                     leases: true,
                     acknowledged: None,
+                    unnumbered: unnumbered_key(unnumbered, 0),
                     op,
                 };
                 let growth = self.shards.growth_of(op, slot, &self.clients.opens)?;
@@ -74,7 +85,7 @@ impl Engine {
                 let (done, commands) = ((Position(0), Answer::Done), &mut self.queue.commands);
                 self.clients.notify_growth(ino, grown, slot, done, task, commands, m)
             }
-            Call::Batch { .. } => self.batch(task, slot, m),
+            Call::Batch { .. } => self.batch(task, slot, unnumbered, m),
             Call::WriteBehind { .. } => self.write_behind(task, slot, m),
             Call::LeaseNames { dir, numbers } => {
                 self.lease_names(*dir, *numbers, (task.session, slot), &request.cred, m)
@@ -150,7 +161,7 @@ impl Engine {
     }
 
     /// The operations of a batch from where it stopped.
-    fn batch(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+    fn batch(&mut self, task: &mut Task, slot: Slot, unnumbered: u64, m: &Moment) -> Result<Answer, Stop> {
         let request = &task.request;
         let Call::Batch { ops, stop_on_failure } = &request.call else {
             unreachable!("called for batches only")
@@ -177,6 +188,7 @@ impl Engine {
                 open: false,
                 leases: false,
                 acknowledged: None,
+                unnumbered: unnumbered_key(unnumbered, task.results.len()),
                 op,
             };
             self.counters.count(op.counter());

@@ -11,6 +11,7 @@ use crate::counters::{self, Counters};
 use crate::decoupled::Decoupled;
 use crate::moment::{Health, Moment};
 use crate::parts::{Clients, Output, Queue, Shards};
+use crate::peers::Peers;
 use crate::recovery::Recovery;
 use crate::settings::Settings;
 use crate::step::{Command, Progress, Step, Stop};
@@ -24,6 +25,8 @@ pub struct Engine {
     pub(crate) queue: Queue,
     /// Of a decoupled client only.
     pub(crate) decoupled: Option<Decoupled>,
+    /// With several plates only.
+    pub(crate) peers: Option<Box<Peers>>,
     /// Sessions of before a restart come back.
     pub(crate) recovery: Option<Recovery>,
     pub(crate) counters: Counters,
@@ -41,15 +44,7 @@ impl Engine {
     /// A request of a session.
     #[inline]
     pub fn request(&mut self, session: SessionId, request: Request, m: &Moment) -> Step {
-        let task = Task {
-            session,
-            request,
-            results: Vec::new(),
-            ticket: None,
-            begun: false,
-            done: None,
-            merging: None,
-        };
+        let task = Task::new(session, request);
         if self.recovery.is_some() || !self.clients.resends.tasks.is_empty() {
             return self.request_in_recovery(task, m);
         }
@@ -104,12 +99,18 @@ impl Engine {
         if self.recovery.is_some() {
             self.recovery_step(m);
         }
+        if let Some(peers) = &mut self.peers {
+            peers.send_durable(m.durable, &mut self.queue);
+        }
         self.wake_where(|wait| matches!(wait, Wait::Durable(position) if *position <= m.durable));
     }
 
-    /// The lowest position whose durability is waited for: by a waiting request, or by the end of a session.
+    /// The lowest position whose durability is waited for: by a waiting request, by the end of a session, or by
+    /// another plate.
     pub fn durable_wanted(&self) -> Option<Position> {
-        self.queue.waiting.durable_wanted().into_iter().chain(self.clients.expired_wanted()).min()
+        let by_peers = self.peers.as_ref().and_then(|peers| peers.durable_wanted());
+        let by_requests = self.queue.waiting.durable_wanted();
+        by_requests.into_iter().chain(self.clients.expired_wanted()).chain(by_peers).min()
     }
 
     /// There may be room again (a checkpoint ended, or health changed).
@@ -137,6 +138,9 @@ impl Engine {
 
     /// Tries requests again that have reason to hope. To be called, with what it needs, until it is idle.
     pub fn run(&mut self, m: &Moment) -> Progress {
+        if let Some(progress) = self.run_peers(m) {
+            return progress;
+        }
         for _ in 0..RUN_TASKS {
             let resend = match m.health {
                 Health::Good => self.clients.resends.tasks.pop_front(),
@@ -181,7 +185,7 @@ impl Engine {
                 }
             }
             if resend && self.clients.resends.tasks.is_empty() {
-                self.recovery_ended();
+                self.recovery_ended(m);
             }
         }
         Progress::More
@@ -202,6 +206,11 @@ impl Engine {
             let wait = wait.clone();
             return Some(Step::Waiting(self.enqueue(task, wait)));
         }
+        let was_answered = task.request.again.is_some_and(|again| again.position > Position(0));
+        if let Some(peers) = self.peers.as_mut().filter(|_| !was_answered) {
+            // Those that were answered are carried out.
+            peers.open(self.output.position, m.durable, &mut self.queue);
+        }
         self.clients.resends.is_running = true;
         let result = self.dispatch(&mut task, m);
         self.clients.resends.is_running = false;
@@ -210,7 +219,14 @@ impl Engine {
                 self.clients.resends.tasks.push_front(task);
                 return None;
             }
-            Err(Stop::Wait(wait @ Wait::Leases(_))) if is_pending => {
+            // Another plate answers soon, and those behind it may rest on it.
+            Err(Stop::Wait(
+                Wait::Numbers | Wait::Guard(_) | Wait::Guarded(_) | Wait::Unborn(_) | Wait::Birth(_),
+            )) if was_answered => {
+                self.clients.resends.tasks.push_front(task);
+                return None;
+            }
+            Err(Stop::Wait(wait @ (Wait::Leases(_) | Wait::Guarded(_) | Wait::Birth(_)))) if is_pending => {
                 self.clients.resends.held_up.insert(session, wait.clone());
             }
             _ => {}
@@ -221,7 +237,9 @@ impl Engine {
     /// True if [`Engine::run`] has something to do.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        !self.queue.ready.is_empty() || !self.clients.resends.tasks.is_empty()
+        !self.queue.ready.is_empty()
+            || !self.clients.resends.tasks.is_empty()
+            || self.peers.as_ref().is_some_and(|peers| peers.has_tasks())
     }
 
     #[inline]
@@ -295,12 +313,15 @@ impl Engine {
 
     /// The rows that [`Engine::run`] asked for cannot be read: fails the request that needs them.
     pub fn fail_first(&mut self, m: &Moment) {
+        if self.fail_first_peer() {
+            return;
+        }
         let task = self.clients.resends.tasks.pop_front().or_else(|| self.queue.ready.pop_front());
         let Some(Task { ticket: Some(ticket), request, .. }) = task else { return };
         let reply = self.reply(request.id, Err(Failure::Refused(Refusal::Io)), m);
         self.queue.commands.push(Command::Reply(ticket, reply));
         if self.recovery.is_none() && self.clients.resends.tasks.is_empty() {
-            self.recovery_ended();
+            self.recovery_ended(m);
         }
     }
 

@@ -5,10 +5,10 @@
 //! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
 
 use chiton_model::{Body, Event, Hold, Make, NameTouch, Op, Outcome};
-use chiton_namespace::{Context, Planned, plan};
+use chiton_namespace::{Context, Fault, Planned, plan};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
-use chiton_wire::{Acknowledged, Again, Failure, LeaseMode, is_policy_attribute};
+use chiton_wire::{Acknowledged, Again, Failure, LeaseMode, OpKey, is_policy_attribute};
 use smallvec::SmallVec;
 
 use crate::decoupled::Decoupled;
@@ -19,6 +19,7 @@ use crate::lingering::lets_linger;
 use crate::moment::{Health, Moment};
 use crate::opens::Opens;
 use crate::parts::{Clients, Output, Shards};
+use crate::peers::{born_elsewhere, unnumbered_key};
 use crate::placement::{birth_key, draw_shard};
 use crate::sessions::Slot;
 use crate::step::{Progress, Stop};
@@ -38,10 +39,17 @@ pub(crate) struct OpCall<'a> {
     pub(crate) leases: bool,
     /// Of an operation that the client has acknowledged by write-behind: the inode and time that its caller got.
     pub(crate) acknowledged: Option<Acknowledged>,
+    /// Its key between plates if it has no number.
+    pub(crate) unnumbered: OpKey,
     pub(crate) op: &'a Op,
 }
 
 impl OpCall<'_> {
+    /// Names it between plates.
+    fn key(&self) -> OpKey {
+        if self.seq > Seq(0) { OpKey { session: self.session, seq: self.seq } } else { self.unnumbered }
+    }
+
     /// When it was carried out the first time, if the client knows.
     pub(crate) fn former_time(&self) -> Option<Time> {
         self.again.map(|again| again.time).filter(|time| *time != Time(0))
@@ -65,6 +73,14 @@ const FRAGMENT_FILES_MAX: usize = 10_000;
 
 impl Engine {
     pub(crate) fn execute(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<Performed, Stop> {
+        let performed = self.perform(call, m);
+        if let (Some(peers), Err(Stop::Fail(_))) = (&mut self.peers, &performed) {
+            peers.give_up(call.key(), &mut self.queue);
+        }
+        performed
+    }
+
+    fn perform(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<Performed, Stop> {
         if call.seq > Seq(0) {
             let session = self.clients.sessions.get(call.session).ok_or(Failure::SessionGone)?;
             match session.dedup.standing(call.seq) {
@@ -114,7 +130,8 @@ impl Engine {
         self.events.clear();
         let lingers = lets_linger(call.op, call.slot, m);
         let (opens, ns) = (&self.clients.opens, &self.shards.ns);
-        let is_open = |ino: Ino| lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true);
+        let is_open =
+            |ino: Ino| ns.owns(ino) && (lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true));
         let context = Context { cred: call.cred, now, offered, is_open: &is_open };
         let planned = if sets_policy(call.op) {
             let holders =
@@ -125,7 +142,13 @@ impl Engine {
             }
             self.plan_policy(call, now)?
         } else {
-            plan(&self.shards.ns, call.op, &context, &mut self.events)?
+            match (plan(ns, call.op, &context, &mut self.events), &mut self.peers) {
+                (Err(Fault::Elsewhere(_)), Some(peers)) => {
+                    let op = (call.op, call.key());
+                    peers.plan(ns, op, &context, &mut self.events, &mut self.queue)?
+                }
+                (planned, _) => planned?,
+            }
         };
         self.shards.keep_roots(&self.events)?;
         if self.shards.ns.has_decouplings() {
@@ -141,6 +164,9 @@ impl Engine {
             Namespace::touched(&self.events, &mut self.touched);
             self.clients.recall_conflicting(call, &self.touched, m)?;
         }
+        if let Some(peers) = &self.peers {
+            peers.owe(call.key(), &mut self.events);
+        }
         if !self.events.is_empty() {
             let shard = self.events[0].shard();
             if is_volatile {
@@ -150,6 +176,9 @@ impl Engine {
                 self.output.commit(&self.events, header, &mut self.shards);
             }
             self.output.blocks_named |= names_blocks;
+        }
+        if let Some(peers) = &mut self.peers {
+            peers.decided(call.key(), &self.events, self.output.position, &mut self.queue);
         }
         // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
         // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
@@ -214,7 +243,14 @@ impl Engine {
         } else {
             return Ok((Ino(0), false));
         };
-        if let Some(again) = call.again.filter(|again| again.ino != Ino(0))
+        if let (Some(again), Some(peers)) = (call.again, &mut self.peers)
+            && again.ino != Ino(0)
+            && !self.shards.ns.owns(again.ino)
+            && let Some(ino) = peers.offer_former(again.ino, &mut self.queue)?
+        {
+            return Ok((ino, false));
+        }
+        if let Some(again) = call.again.filter(|again| again.ino != Ino(0) && self.shards.ns.owns(again.ino))
             && let Some(ino) = self.shards.offer_former(again.ino)?
         {
             return Ok((ino, false));
@@ -239,6 +275,12 @@ impl Engine {
         if usize::from(shard.0) >= self.shards.inodes.shard_count() {
             return Err(Refusal::Stale.into());
         }
+        if let Some(peers) = self.peers.as_mut().filter(|_| !self.shards.ns.owns(Ino::new(shard, 0))) {
+            return match peers.offer(shard, &mut self.queue) {
+                Some(ino) => Ok((ino, true)),
+                None => Err(Stop::Wait(Wait::Numbers)),
+            };
+        }
         match self.shards.inodes.offer(shard, m.durable) {
             Ok(ino) => Ok((ino, true)),
             Err(position) => Err(Stop::Wait(Wait::Durable(position))),
@@ -250,6 +292,8 @@ impl Engine {
     fn use_number(&mut self, ino: Ino) {
         if let Some(decoupled) = &mut self.decoupled {
             decoupled.numbers.take(ino);
+        } else if let Some(peers) = self.peers.as_mut().filter(|_| !self.shards.ns.owns(ino)) {
+            peers.take(ino);
         } else if let Some(counter_end) = self.shards.inodes.take(ino.shard()) {
             self.output.reserve(ino.shard(), counter_end, &mut self.shards);
         }
@@ -269,7 +313,10 @@ impl Engine {
 
     /// After the change: opens, orphans, leases, the window, the answer.
     fn finish(&mut self, call: &OpCall<'_>, planned: Planned, position: Position, m: &Moment) -> Performed {
-        let outcome = self.shards.ns.outcome(planned);
+        let mut outcome = self.shards.ns.outcome(planned);
+        if outcome.attr.is_none() && self.peers.is_some() {
+            outcome.attr = born_elsewhere(&self.events);
+        }
         let mut open_counted = false;
         if call.open
             && let Some(attr) = &outcome.attr
@@ -306,8 +353,12 @@ impl Engine {
         if let Op::Write { ino, body: Body::Extents(extents), .. } = call.op {
             self.shards.count_fragments(*ino, extents);
         }
-        let (lease, parent_leased) =
-            if call.leases { self.clients.leases_after(call, &outcome, m) } else { NO_LEASES };
+        let ns = &self.shards.ns;
+        let (lease, parent_leased) = if call.leases {
+            self.clients.leases_after(call, &outcome, |ino| ns.owns(ino), m)
+        } else {
+            NO_LEASES
+        };
         Performed { position, outcome, lease, parent_leased }
     }
 
@@ -377,6 +428,7 @@ impl Engine {
             open: false,
             leases: false,
             acknowledged: None,
+            unnumbered: unnumbered_key(0, 0),
             op,
         };
         self.counters.count(op.counter());
@@ -498,12 +550,20 @@ impl Clients {
         if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
     }
 
-    fn leases_after(&mut self, call: &OpCall<'_>, outcome: &Outcome, m: &Moment) -> (LeaseMode, bool) {
+    fn leases_after(
+        &mut self,
+        call: &OpCall<'_>,
+        outcome: &Outcome,
+        owns: impl Fn(Ino) -> bool,
+        m: &Moment,
+    ) -> (LeaseMode, bool) {
         if call.slot == Slot::SERVER || self.resends.are_left() {
             return NO_LEASES;
         }
         let is_born = matches!(call.op, Op::Make { .. } | Op::MakeUnnamed { .. });
         let lease = match &outcome.attr {
+            // Its own plate lends it.
+            Some(attr) if !owns(attr.ino) => LeaseMode::None,
             // Nobody else knows of a new file yet.
             Some(attr) if is_born && attr.kind == Kind::File => {
                 self.leases.grant_born(attr.ino, call.slot, LeaseMode::Exclusive, m.mono)

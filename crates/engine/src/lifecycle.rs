@@ -16,6 +16,7 @@ use chiton_wire::{Call, Failure, Recall, RefuseReason};
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::parts::Clients;
+use crate::peers::unnumbered_key;
 use crate::sessions::{Slot, clip_identity, event_identity};
 use crate::step::{Command, Step};
 use crate::wait_queue::{Task, Wait};
@@ -128,8 +129,10 @@ impl Engine {
         let ended = self.clients.sessions.remove(session, self.output.position)?;
         for ticket in self.queue.waiting.select(|task, _| task.session == session) {
             self.clients.locks.cancel(ticket);
+            self.give_up_crossings(|key| *key == unnumbered_key(ticket.0, (key.seq.0 & 0xffff) as usize));
             self.answer_waiting(ticket, Err(Failure::SessionGone), m);
         }
+        self.give_up_crossings(|key| key.session == session);
         self.realms().end_fleeting(session, m);
         self.queue.commands.push(Command::DropSession(session, self.output.position));
         for task in self.recovery.as_mut().map(|recovery| recovery.gone(session)).unwrap_or_default() {
@@ -244,16 +247,22 @@ impl Engine {
         }
         let Some(recovery) = self.recovery.take() else { return };
         self.clients.resends.tasks = recovery.finish().into();
+        if let Some(peers) = &mut self.peers {
+            peers.collected(self.clients.resends.tasks.iter(), &mut self.queue);
+        }
         if self.clients.resends.tasks.is_empty() {
-            self.recovery_ended();
+            self.recovery_ended(m);
         }
     }
 
     /// The last resend is carried out: everything else goes on.
-    pub(crate) fn recovery_ended(&mut self) {
+    pub(crate) fn recovery_ended(&mut self, m: &Moment) {
         self.clients.resends.held_up.clear();
         self.clients.leases.all_back();
         self.wake_where(|wait| *wait == Wait::Recovery);
+        if let Some(peers) = &mut self.peers {
+            peers.open(self.output.position, m.durable, &mut self.queue);
+        }
         for ino in self.shards.orphans.iter().copied().collect::<Vec<_>>() {
             if !self.clients.opens.is_open(ino) {
                 self.shards.reclaims.push_back(ino);

@@ -1,31 +1,484 @@
-//! Operations that change rows of several plates.
+//! Operations that change rows of several plates. The plate whose directory gives or takes the name decides; the others guard the
+//! rows that the decision rests on, and carry out its events afterwards. `spec/plates` is a model of this protocol.
+//!
+//! ```text
+//!   deciding (crossing.rs)                                owner of a row (guards.rs, effects.rs)
+//!     plan → a row is elsewhere ── Guard ──────────────▶  recall leases, frame [guarded], durable
+//!     plan again ◀──────────────── Granted(row) ────────
+//!     frame [events, owes] ─▶ answers the client
+//!     … durable … ──────────────── Effect(events) ─────▶  frame [carried-out, events]: the guards of the operation end
+//!     frame [settled] ◀─────────── CarriedOut ──────────  once that is durable
+//! ```
+//!
+//! Invariants:
+//! - One frame decides, with the client's session and number in it.
+//! - A guard is granted, and an effect sent, only when its frame is durable: no plate rests on what another may lose.
+//! - Effects are carried out in the order of their numbers, each once. They are never refused.
+//! - A row with a guard stays as it is, and requests that look at it wait.
+//! - The guards of a plate that starts anew stand until it has carried out again what it had answered.
+//! - With one plate there is nothing of this ([`Engine::peers`] is `None`).
 
-use chiton_types::PlateId;
-use chiton_wire::PeerMessage;
+mod births;
+mod crossing;
+mod effects;
+mod guards;
+mod rows;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use chiton_model::Event;
+use chiton_types::{Ino, PlateId, Plates, Position, Seq, SessionId, ShardId};
+use chiton_wire::{Answer, Call, OpKey, PeerMessage};
 
 use crate::engine::Engine;
-use crate::moment::Moment;
-use crate::step::Command;
+use crate::moment::{Health, Moment};
+use crate::parts::Queue;
+use crate::step::{Command, Progress, Step, Stop};
+use crate::wait_queue::{Task, Wait};
 
-impl Engine {
-    /// Greets the other plates. To be called once they can be reached, after [`Engine::begin`].
-    pub fn greet_peers(&mut self) {
-        let others = self.settings.plates.all().filter(|plate| *plate != self.settings.plate);
-        let hello = PeerMessage::Hello { is_answer: false, carried_out: 0 };
-        self.queue.commands.extend(others.map(|to| Command::Peer(to, hello.clone())));
+pub(crate) use crossing::Crossing;
+pub(crate) use crossing::born_elsewhere;
+pub(crate) use rows::{PeerRows, TAGS};
+
+/// What a plate knows of operations over plates, and of the other plates.
+pub(crate) struct Peers {
+    plate: PlateId,
+    plates: Plates,
+    /// Of this start.
+    boot: u64,
+    /// What was answered before the start is known: operations that are carried out again.
+    resends: Option<BTreeSet<OpKey>>,
+    /// It is carried out again, up to this position.
+    opened_at: Option<Position>,
+    others: BTreeMap<PlateId, Peer>,
+    /// Operations that are decided here and need rows of other plates.
+    crossings: BTreeMap<OpKey, Crossing>,
+    /// Own rows that are guarded for operations of others.
+    guards: BTreeMap<Ino, Guard>,
+    /// Own numbers that others may use, by the first of a range.
+    lent: BTreeMap<Ino, Lent>,
+    /// Numbers of others of which an earlier start may have made use: whether they are unused, once that is known.
+    unborn: BTreeMap<Ino, Option<bool>>,
+    /// Births that their plates were asked for since they greeted.
+    asked_births: BTreeSet<Ino>,
+    /// Lent numbers whose borrower has no birth to send.
+    not_coming: BTreeSet<Ino>,
+    /// Births that others wait for, to be looked at when the plate is open.
+    awaited: Vec<(PlateId, Ino)>,
+    /// Requests of other plates.
+    tasks: VecDeque<Task>,
+    /// Rows that are no more, since the last checkpoint.
+    removed: Vec<Vec<u8>>,
+    /// Somebody waits for what is not durable yet.
+    wants_commit: bool,
+}
+
+/// Another plate.
+#[derive(Default)]
+struct Peer {
+    /// Of its start that has greeted this one; 0 if none has.
+    boot: u64,
+    /// It has answered the greeting of this start. What came before was for an earlier one.
+    has_answered: bool,
+    /// Effects that it has not carried out durably, by number.
+    owed: BTreeMap<u64, Owed>,
+    /// The last number of an effect.
+    last_owed: u64,
+    /// Effects up to this one were sent since the greeting.
+    sent: u64,
+    /// Its effects up to this one are carried out here, at this position.
+    carried_out: u64,
+    carried_out_at: Position,
+    /// It knows that those up to this one are durable.
+    reported: u64,
+    /// Its numbers that may be used here, by shard.
+    numbers: BTreeMap<ShardId, births::Numbers>,
+    /// It is to hear that this plate is open, once all births from before are sent.
+    owes_open: bool,
+    /// Ranges that are lent and not yet sent, with the positions that must be durable first.
+    lending: VecDeque<(Position, Ino, Ino)>,
+}
+
+/// A decided effect.
+struct Owed {
+    /// Of the decision.
+    position: Position,
+    key: OpKey,
+    count: u32,
+    events: Vec<u8>,
+}
+
+/// A guard on an own row.
+#[derive(Clone, Copy)]
+struct Guard {
+    holder: PlateId,
+    key: OpKey,
+    /// It counts once this is durable.
+    position: Position,
+}
+
+/// A lent range of numbers.
+#[derive(Clone, Copy)]
+struct Lent {
+    to: PlateId,
+    /// Of the borrower's start.
+    boot: u64,
+    /// The first number past it.
+    end: Ino,
+}
+
+/// Most numbers that are remembered as not coming.
+const NOT_COMING_MAX: usize = 4096;
+
+impl Peers {
+    /// Of a file system with several plates; `None` of one with one.
+    pub(crate) fn new(plate: PlateId, plates: Plates) -> Option<Box<Peers>> {
+        let others = plates.all().filter(|other| *other != plate).map(|other| (other, Peer::default()));
+        (plates.count() > 1).then(|| {
+            Box::new(Peers {
+                plate,
+                plates,
+                boot: 0,
+                resends: None,
+                opened_at: None,
+                others: others.collect(),
+                crossings: BTreeMap::new(),
+                guards: BTreeMap::new(),
+                lent: BTreeMap::new(),
+                unborn: BTreeMap::new(),
+                asked_births: BTreeSet::new(),
+                not_coming: BTreeSet::new(),
+                awaited: Vec::new(),
+                tasks: VecDeque::new(),
+                removed: Vec::new(),
+                wants_commit: false,
+            })
+        })
     }
 
-    /// True if what peers wait for is to be made durable at once.
-    pub fn wants_commit_now(&self) -> bool {
-        false
+    /// The plate of an inode, if it is another.
+    fn other_of(&self, ino: Ino) -> Option<PlateId> {
+        self.plates.of(ino).filter(|plate| *plate != self.plate)
     }
 
-    /// A message of another plate.
-    pub fn peer(&mut self, from: PlateId, message: PeerMessage, _m: &Moment) {
-        if let PeerMessage::Hello { is_answer: false, .. } = message {
-            self.queue
-                .commands
-                .push(Command::Peer(from, PeerMessage::Hello { is_answer: true, carried_out: 0 }));
+    fn send(&self, to: PlateId, message: PeerMessage, queue: &mut Queue) {
+        queue.commands.push(Command::Peer(to, message));
+    }
+
+    /// A request of another plate is carried out as soon as it can be.
+    fn push_task(&mut self, from: PlateId, message: PeerMessage, queue: &mut Queue) {
+        let task = Task { ticket: Some(queue.waiting.issue()), ..Task::of_peer(from, message) };
+        self.tasks.push_back(task);
+    }
+
+    #[inline]
+    pub(crate) fn has_tasks(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
+    /// Sends what has become durable: effects, reports, numbers.
+    pub(crate) fn send_durable(&mut self, durable: Position, queue: &mut Queue) {
+        let is_open = self.opened_at.is_some_and(|at| at <= durable);
+        for (&to, peer) in self.others.iter_mut().filter(|(_, peer)| peer.boot != 0) {
+            let mut send = |message| queue.commands.push(Command::Peer(to, message));
+            for (&number, owed) in peer.owed.range(peer.sent.saturating_add(1)..) {
+                if owed.position > durable {
+                    break;
+                }
+                let Owed { key, count, events, .. } = owed;
+                let (key, count, events) = (*key, *count, events.clone());
+                send(PeerMessage::Effect { number, key, count, events });
+                peer.sent = number;
+            }
+            if is_open && std::mem::take(&mut peer.owes_open) {
+                send(PeerMessage::Open);
+            }
+            if peer.carried_out > peer.reported && peer.carried_out_at <= durable {
+                peer.reported = peer.carried_out;
+                send(PeerMessage::CarriedOut { upto: peer.reported });
+            }
+            while let Some(&(_, first, end)) = peer.lending.front().filter(|(at, ..)| *at <= durable) {
+                peer.lending.pop_front();
+                send(PeerMessage::Numbers { first, end });
+            }
+        }
+    }
+
+    /// The lowest position whose durability another plate waits for.
+    pub(crate) fn durable_wanted(&self) -> Option<Position> {
+        let of_peer = |peer: &Peer| {
+            let effect = peer.owed.range(peer.sent.saturating_add(1)..).next().map(|(_, owed)| owed.position);
+            let report = (peer.carried_out > peer.reported).then_some(peer.carried_out_at);
+            let numbers = peer.lending.front().map(|(position, ..)| *position);
+            let open = self.opened_at.filter(|_| peer.owes_open);
+            [effect, report, numbers, open].into_iter().flatten().min()
+        };
+        self.others.values().filter(|peer| peer.boot != 0).filter_map(of_peer).min()
+    }
+
+    fn hello(&self, to: PlateId, is_answer: bool) -> PeerMessage {
+        // What was carried out and is not durable is reported when it is.
+        PeerMessage::Hello { is_answer, boot: self.boot, carried_out: self.others[&to].reported }
+    }
+
+    /// What another plate may guard for operations of this one, once that is known.
+    fn active(&self, at: PlateId) -> Option<PeerMessage> {
+        let decided = self.others[&at].owed.values().map(|owed| owed.key);
+        let operations: BTreeSet<OpKey> = self.resends.as_ref()?.iter().copied().chain(decided).collect();
+        let guards =
+            self.crossings.iter().flat_map(|(key, crossing)| crossing.rows_at(at).map(|ino| (*key, ino)));
+        Some(PeerMessage::Collected {
+            operations: operations.into_iter().collect(),
+            guards: guards.collect(),
+        })
+    }
+
+    /// The sessions of before the start have said which operations were answered: the guards of all others fall.
+    pub(crate) fn collected<'a>(&mut self, tasks: impl Iterator<Item = &'a Task>, queue: &mut Queue) {
+        let was_answered =
+            |task: &&Task| task.request.again.is_some_and(|again| again.position > Position(0));
+        let keys = tasks.filter(was_answered).flat_map(|Task { session, request, .. }| {
+            let seqs = (request.seq.0..).take(request.call.ops().len());
+            seqs.map(|seq| OpKey { session: *session, seq: Seq(seq) })
+        });
+        self.resends = Some(keys.collect());
+        for (&to, _) in self.others.iter().filter(|(_, peer)| peer.boot != 0) {
+            if let Some(active) = self.active(to) {
+                self.send(to, active, queue);
+            }
+        }
+    }
+
+    /// What was answered before the start is carried out again.
+    pub(crate) fn open(&mut self, at: Position, durable: Position, queue: &mut Queue) {
+        if self.opened_at.is_some() {
+            return;
+        }
+        self.opened_at = Some(at);
+        self.resends = Some(BTreeSet::new());
+        for peer in self.others.values_mut() {
+            peer.owes_open = true;
+        }
+        self.wants_commit = true;
+        self.send_durable(durable, queue);
+        for (from, ino) in std::mem::take(&mut self.awaited) {
+            self.push_task(from, PeerMessage::AwaitBirth { ino }, queue);
         }
     }
 }
+
+impl Engine {
+    /// Greets the other plates in this start. To be called once they can be reached, after [`Engine::begin`].
+    pub fn greet_peers(&mut self, boot: u64) {
+        let Some(peers) = &mut self.peers else { return };
+        peers.boot = boot;
+        for peer in peers.others.values_mut() {
+            // What the journal held of it is durable.
+            peer.reported = peer.carried_out;
+        }
+        for &to in peers.others.keys() {
+            peers.send(to, peers.hello(to, false), &mut self.queue);
+        }
+    }
+
+    /// True, once, if another plate waits for a commit.
+    #[inline]
+    pub fn wants_commit_now(&mut self) -> bool {
+        self.peers.as_mut().is_some_and(|peers| std::mem::take(&mut peers.wants_commit))
+    }
+
+    /// A message of another plate.
+    pub fn peer(&mut self, from: PlateId, message: PeerMessage, m: &Moment) {
+        let Some(peers) = &mut self.peers else { return };
+        let Some(peer) = peers.others.get_mut(&from) else { return };
+        if let PeerMessage::Hello { is_answer: true, .. } = message {
+            peer.has_answered = true;
+        } else if !peer.has_answered && !matches!(message, PeerMessage::Hello { .. }) {
+            return;
+        }
+        match message {
+            PeerMessage::Hello { is_answer, boot, carried_out } => {
+                self.greeted(from, is_answer, boot, carried_out, m);
+            }
+            PeerMessage::Collected { operations, guards } => {
+                self.end_guards(from, |key, ino| !operations.contains(&key) && !guards.contains(&(key, ino)));
+            }
+            PeerMessage::Open => self.peer_opened(from),
+            PeerMessage::Guard { .. }
+            | PeerMessage::Effect { .. }
+            | PeerMessage::WantNumbers { .. }
+            | PeerMessage::AwaitBirth { .. }
+            | PeerMessage::AskUnborn { .. } => peers.push_task(from, message, &mut self.queue),
+            PeerMessage::Granted { key, ino, row } => {
+                if peers.granted(from, key, ino, row) {
+                    self.wake_where(|wait| *wait == Wait::Guard(key));
+                }
+            }
+            PeerMessage::Release { key } => self.end_guards(from, |guard, _| guard == key),
+            PeerMessage::CarriedOut { upto } => self.settle_effects(from, upto),
+            PeerMessage::Numbers { first, end } => {
+                peers.numbers_came(from, first, end);
+                self.wake_where(|wait| *wait == Wait::Numbers);
+            }
+            PeerMessage::NotComing { ino } => {
+                if peers.not_coming.len() >= NOT_COMING_MAX {
+                    peers.not_coming.clear();
+                }
+                peers.not_coming.insert(ino);
+                peers.asked_births.remove(&ino);
+                self.wake_where(|wait| *wait == Wait::Birth(ino));
+            }
+            PeerMessage::Unborn { ino, is_unborn } => {
+                if let Some(answer) = peers.unborn.get_mut(&ino) {
+                    *answer = Some(is_unborn);
+                    self.wake_where(|wait| *wait == Wait::Unborn(ino));
+                }
+            }
+        }
+    }
+
+    /// Another plate is there, for the first time or anew. What was on its way to it or from it is lost.
+    fn greeted(&mut self, from: PlateId, is_answer: bool, boot: u64, carried_out: u64, m: &Moment) {
+        self.settle_effects(from, carried_out);
+        let Some(peers) = &mut self.peers else { return };
+        let peer = peers.others.get_mut(&from).expect("checked by the caller");
+        if std::mem::replace(&mut peer.boot, boot) != boot {
+            // What was on its way to an earlier start is not lent to this one.
+            peer.lending.clear();
+        }
+        peer.sent = carried_out;
+        peer.owes_open = peers.opened_at.is_some();
+        // An answer that was lost with the start is asked for again.
+        let asked = peer.numbers.iter().filter(|(_, numbers)| numbers.is_asked).map(|(shard, _)| *shard);
+        let asked: Vec<_> = asked.collect();
+        let has_answered = peer.has_answered;
+        if !is_answer {
+            peers.send(from, peers.hello(from, true), &mut self.queue);
+        }
+        if !has_answered {
+            // The greeting of this plate went to an earlier start.
+            peers.send(from, peers.hello(from, false), &mut self.queue);
+        }
+        if let Some(active) = peers.active(from) {
+            peers.send(from, active, &mut self.queue);
+        }
+        for shard in asked {
+            peers.send(from, PeerMessage::WantNumbers { shard }, &mut self.queue);
+        }
+        for (key, ino) in peers.asked_of(from) {
+            peers.send(from, PeerMessage::Guard { key, ino }, &mut self.queue);
+        }
+        let unborn = peers.unborn.iter().filter(|(_, answer)| answer.is_none()).map(|(ino, _)| *ino);
+        let unborn: Vec<_> = unborn.filter(|ino| peers.plates.of(*ino) == Some(from)).collect();
+        for ino in unborn {
+            peers.send(from, PeerMessage::AskUnborn { ino }, &mut self.queue);
+        }
+        peers.send_durable(m.durable, &mut self.queue);
+        peers.asked_births.clear();
+        // Their births may come from the new start, or never.
+        self.wake_where(|wait| matches!(wait, Wait::Birth(_)));
+    }
+
+    /// Carries out requests of other plates; `None` if there are none (any more).
+    pub(crate) fn run_peers(&mut self, m: &Moment) -> Option<Progress> {
+        loop {
+            let peers = self.peers.as_mut()?;
+            // An effect is not refused: it waits until it can be written.
+            let is_effect =
+                matches!(peers.tasks.front()?.asked_by_peer(), Some((_, PeerMessage::Effect { .. })));
+            if is_effect && m.health != Health::Good {
+                return None;
+            }
+            let task = peers.tasks.pop_front()?;
+            if let Step::NeedRows(task, needs) = self.retry(task, m) {
+                self.peers.as_mut()?.tasks.push_front(task);
+                return Some(Progress::NeedRows(needs));
+            }
+        }
+    }
+
+    /// A request of another plate.
+    pub(crate) fn peer_task(&mut self, task: &Task, m: &Moment) -> Result<Answer, Stop> {
+        let Some((from, message)) = task.asked_by_peer() else { return Ok(Answer::Done) };
+        match message {
+            PeerMessage::Guard { key, ino } => self.guard_row(*from, *key, *ino, m)?,
+            PeerMessage::Effect { number, key, count, events } => {
+                self.carry_out_effect(*from, *number, *key, *count, events)?;
+            }
+            PeerMessage::WantNumbers { shard } => self.lend_numbers(*from, *shard),
+            PeerMessage::AwaitBirth { ino } => self.birth_awaited(*from, *ino),
+            PeerMessage::AskUnborn { ino } => self.asked_unborn(*from, *ino)?,
+            PeerMessage::Hello { .. }
+            | PeerMessage::Collected { .. }
+            | PeerMessage::Open
+            | PeerMessage::Granted { .. }
+            | PeerMessage::Release { .. }
+            | PeerMessage::CarriedOut { .. }
+            | PeerMessage::Numbers { .. }
+            | PeerMessage::NotComing { .. }
+            | PeerMessage::Unborn { .. } => unreachable!("answered at once"),
+        }
+        Ok(Answer::Done)
+    }
+
+    /// The rows that the first request of another plate needs cannot be read. False if there is none.
+    pub(crate) fn fail_first_peer(&mut self) -> bool {
+        let Some(peers) = &mut self.peers else { return false };
+        let Some(task) = peers.tasks.pop_front() else { return false };
+        // The others are asked again after the next greeting.
+        if let Some((from, PeerMessage::Guard { key, ino })) = task.asked_by_peer() {
+            let granted = PeerMessage::Granted { key: *key, ino: *ino, row: None };
+            peers.send(*from, granted, &mut self.queue);
+        }
+        true
+    }
+
+    /// Waits until no row that a call names is guarded for another plate, and every inode that it names is born.
+    pub(crate) fn await_peers(&mut self, call: &Call) -> Result<(), Stop> {
+        let Some(peers) = self.peers.as_ref().filter(|peers| peers.may_hold_up()) else { return Ok(()) };
+        let mut named = Vec::new();
+        for op in call.ops() {
+            named.extend(op.footprint().inodes().iter().map(|touch| touch.ino));
+        }
+        if let Call::LeaseNames { dir, .. } = call {
+            named.push(*dir);
+        }
+        let _: Result<(), ()> = call.visit_footprint(|ino, _| {
+            named.push(ino);
+            Ok(())
+        });
+        if let Some(ino) = named.iter().find(|ino| peers.guards.contains_key(ino)) {
+            return Err(Stop::Wait(Wait::Guarded(*ino)));
+        }
+        for ino in named {
+            self.await_birth(ino)?;
+        }
+        Ok(())
+    }
+
+    /// A session is over: its operations here are given up.
+    pub(crate) fn give_up_crossings(&mut self, which: impl Fn(&OpKey) -> bool) {
+        let Some(peers) = &mut self.peers else { return };
+        for key in peers.crossings.keys().copied().filter(which).collect::<Vec<_>>() {
+            peers.give_up(key, &mut self.queue);
+        }
+    }
+
+    /// An event of the server itself about other plates.
+    fn commit_peer_event(&mut self, event: &Event) {
+        self.output.commit_own(event, &mut self.shards);
+        let position = self.output.position;
+        if let Some(peers) = &mut self.peers {
+            peers.note(event, position);
+        }
+    }
+}
+
+/// The key of an operation that is never sent again: of the request that has this ticket, the operation at this place.
+pub(crate) fn unnumbered_key(ticket: u64, at: usize) -> OpKey {
+    OpKey { session: SessionId(0), seq: Seq(ticket << 16 | at as u64) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -114,12 +114,16 @@ impl QueryHandler<'_> {
     fn lookup(&mut self, parent: Ino, name: &Name) -> Result<Answer, Stop> {
         let (cred, slot, m) = (self.cred, self.slot, self.m);
         self.clients.see_names(parent, slot, m)?;
-        let found = match self.shards.ns.lookup(cred, parent, name)? {
-            Some(ino) => Some(self.shards.ns.attr(ino)?),
-            None => None,
+        let named = self.shards.ns.lookup(cred, parent, name)?;
+        let found = match named {
+            Some(ino) if self.shards.ns.owns(ino) => Some(self.shards.ns.attr(ino)?),
+            _ => None,
         };
         let parent_open = self.shards.everybody_may_search(parent)?;
         let parent_leased = self.clients.parent_leased(parent, slot, m);
+        if let (Some(ino), None) = (named, &found) {
+            return Ok(Answer::Elsewhere { parent_leased, parent_open, ino });
+        }
         let answer = match found {
             Some(attr) => {
                 if self.shards.is_hidden(attr.ino)? {
@@ -200,7 +204,9 @@ impl QueryHandler<'_> {
             attrs.reserve(listed.len());
             for (_, ino, ..) in &listed {
                 match self.shards.ns.attr(*ino) {
-                    Ok(attr) => attrs.push(attr),
+                    Ok(attr) => attrs.push(Some(attr)),
+                    // The client asks its plate.
+                    Err(Fault::Elsewhere(_)) => attrs.push(None),
                     Err(Fault::Missing(more)) => needs.extend(more),
                     Err(fault) => return Err(fault.into()),
                 }
@@ -209,7 +215,7 @@ impl QueryHandler<'_> {
                 return Err(Stop::Missing(needs));
             }
             let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
-            for attr in &attrs {
+            for attr in attrs.iter().flatten() {
                 let waits = self.clients.leases.names_conflict(attr.ino, slot, m.mono)
                     || (self.clients.opens.has(attr.ino, slot) && self.must_write_back(attr)?);
                 if waits && !busy.contains(&attr.ino) {
@@ -226,7 +232,7 @@ impl QueryHandler<'_> {
         for (name, ino, kind, cookie) in listed {
             // If that is not known, the answer has no more than the name.
             let is_hidden = self.shards.is_hidden(ino).unwrap_or(true);
-            let attr = attrs.next().filter(|_| !is_hidden).map(|attr| {
+            let attr = attrs.next().flatten().filter(|_| !is_hidden).map(|attr| {
                 let lease = self.clients.lease_in_passing(&attr, slot, m);
                 (attr, lease)
             });

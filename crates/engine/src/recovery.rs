@@ -166,15 +166,7 @@ mod tests {
             cred: Cred::ROOT,
             call: Call::Ping,
         };
-        Task {
-            session: SessionId(session),
-            request,
-            results: Vec::new(),
-            ticket: None,
-            begun: false,
-            done: None,
-            merging: None,
-        }
+        Task::new(SessionId(session), request)
     }
 
     #[test]

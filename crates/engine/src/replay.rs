@@ -21,6 +21,7 @@ use crate::locks::Locks;
 use crate::moment::Moment;
 use crate::opens::Opens;
 use crate::parts::{Clients, Output, Queue, Shards};
+use crate::peers::Peers;
 use crate::recovery::Recovery;
 use crate::rows::OwnRows;
 use crate::sessions::Sessions;
@@ -49,6 +50,12 @@ impl Engine {
     /// The state of a checkpoint. Frames after its position are to be replayed, then [`Engine::begin`] be called.
     pub fn from_rows(settings: Settings, ns: Namespace, rows: OwnRows, m: &Moment) -> Engine {
         assert_eq!(settings.shard_weights.len(), rows.marks.len(), "a weight for each shard");
+        let mut peers = Peers::new(settings.plate, settings.plates);
+        let mut ns = ns;
+        if let Some(peers) = &mut peers {
+            peers.restore(rows.peers);
+            ns.keep_to(settings.plates.shards_of(settings.plate));
+        }
         let mut engine = Engine {
             clients: Clients {
                 sessions: Sessions::default(),
@@ -82,6 +89,7 @@ impl Engine {
             queue: Queue::default(),
             decoupled: None,
             settings,
+            peers,
             recovery: None,
             counters: Counters::default(),
             disk: (0, 0),
@@ -172,6 +180,10 @@ impl Engine {
         }
         if let Event::SessionClosed { session } = event {
             self.clients.sessions.remove(*session, self.output.position.next());
+        }
+        if let Some(peers) = &mut self.peers {
+            // What the journal holds at a start is durable.
+            peers.note(event, Position(0));
         }
         if let (Event::Make { ino, .. }, Some(decoupled)) = (event, &mut self.decoupled) {
             decoupled.numbers.used(*ino);

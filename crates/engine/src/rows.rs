@@ -7,6 +7,7 @@
 //!   0 'S' session       → secret, identity, dedup
 //!   0 'F' session       → secret, runs of operations that were carried out: the session is over
 //!   0 'w' writer        → empty    all its blocks are named or deleted
+//!   0 'Q', 'W', 'U', 'T'           other plates: see peers/rows.rs
 //! ```
 //!
 //! Integers in keys are big-endian, in values little-endian. The rows of the plate stand in the range of its first shard, as the
@@ -17,6 +18,7 @@ use chiton_types::{Malformed, Position, SessionId, ShardId};
 
 use crate::dedup::Dedup;
 use crate::engine::Engine;
+use crate::peers::{self, PeerRows};
 use crate::sessions::{Over, decode_row};
 use crate::step::malformed;
 
@@ -76,6 +78,8 @@ pub enum OwnRow {
     Over(SessionId),
     /// All blocks of this writer, whose session is over, are named or deleted.
     Swept(u64),
+    /// What the plate keeps about another: effects, guards, lent numbers.
+    Peer,
 }
 
 impl OwnRow {
@@ -103,17 +107,21 @@ impl OwnRow {
             }
             SWEPT if value.is_empty() => OwnRow::Swept(id(rest, "a writer's key")?),
             SWEPT => return Err(malformed("an empty value")),
+            _ if peers::TAGS.contains(&tag) => {
+                PeerRows::check(tag, rest, value)?;
+                OwnRow::Peer
+            }
             _ => return Ok(None),
         }))
     }
 
-    /// The row that says so; `None` for sessions, which only the server writes.
+    /// The row that says so; `None` for sessions and other plates, about which only the server writes.
     pub fn encode(self) -> Option<(Vec<u8>, Vec<u8>)> {
         Some(match self {
             OwnRow::Position(position) => (POSITION_KEY.to_vec(), position_value(position)),
             OwnRow::SessionMark(mark) => (SESSION_MARK_KEY.to_vec(), mark.to_le_bytes().to_vec()),
             OwnRow::InodeMark(shard, mark) => (mark_key(shard), mark.to_le_bytes().to_vec()),
-            OwnRow::Session(_) | OwnRow::Over(_) => return None,
+            OwnRow::Session(_) | OwnRow::Over(_) | OwnRow::Peer => return None,
             OwnRow::Swept(writer) => (swept_key(writer), Vec::new()),
         })
     }
@@ -137,6 +145,7 @@ pub struct OwnRows {
     pub marks: Vec<u64>,
     pub(crate) sessions: Vec<(SessionId, u64, String, Dedup)>,
     pub(crate) over: Vec<(SessionId, Over)>,
+    pub(crate) peers: PeerRows,
 }
 
 impl OwnRows {
@@ -167,6 +176,7 @@ impl OwnRows {
                 self.sessions.push((SessionId(id()?), secret, identity, dedup));
             }
             SESSION_OVER => self.over.push((SessionId(id()?), Over::decode(value)?)),
+            _ if peers::TAGS.contains(&tag) => self.peers.take(tag, rest, value)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -196,6 +206,7 @@ impl Engine {
         for (session, row) in self.clients.sessions.rows_over() {
             rows.push((session_key(SESSION_OVER, session), row));
         }
+        rows.extend(self.peers.iter_mut().flat_map(|peers| peers.rows()));
         rows
     }
 }

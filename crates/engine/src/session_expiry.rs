@@ -64,6 +64,7 @@ impl Engine {
                     inos.iter().any(|ino| expired.iter().any(|one| leases.is_recalled(*ino, one.slot)))
                 }
                 Wait::Lock | Wait::Recovery | Wait::Checkpoint | Wait::Numbers => true,
+                Wait::Guarded(_) | Wait::Guard(_) | Wait::Birth(_) | Wait::Unborn(_) => true,
                 Wait::Durable(_) | Wait::Room | Wait::Growth(_) => false,
             };
             for ticket in self.queue.waiting.select(|_, wait| held(wait)) {

@@ -39,6 +39,8 @@ pub enum Command {
     DropSession(SessionId, Position),
     /// Pass this to another plate.
     Peer(PlateId, PeerMessage),
+    /// An administrator should know this.
+    Log(String),
 }
 
 /// Why an answer is not there yet.
@@ -68,6 +70,8 @@ impl From<chiton_namespace::Fault> for Stop {
         match fault {
             chiton_namespace::Fault::Refused(refusal) => refusal.into(),
             chiton_namespace::Fault::Missing(needs) => Stop::Missing(needs),
+            // It was asked the wrong plate.
+            chiton_namespace::Fault::Elsewhere(_) => Refusal::Stale.into(),
             chiton_namespace::Fault::NeedGroups => Stop::Fail(Failure::NeedGroups),
         }
     }

@@ -133,7 +133,7 @@ impl Shards {
             && !is_volatile
             && self.is_volatile_inode(*from)?
         {
-            return Err(Refusal::CrossRealm.into());
+            return Err(Refusal::CrossDevice.into());
         }
         if is_volatile && self.volatile.settling {
             return Err(Stop::Wait(Wait::Checkpoint));

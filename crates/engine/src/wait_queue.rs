@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_model::Outcome;
-use chiton_types::{Ino, Position, SessionId};
-use chiton_wire::{Answer, Failure, Request};
+use chiton_types::{Cred, Epoch, Ino, PlateId, Position, Seq, SessionId};
+use chiton_wire::{Answer, Call, Failure, OpKey, PeerMessage, Request};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
@@ -36,6 +36,44 @@ pub struct Task {
     pub(crate) done: Option<Box<(Position, Answer)>>,
     /// Of a merge: what is not done yet.
     pub(crate) merging: Option<Box<Merging>>,
+    /// It is another plate that asks, and no session: what it asks.
+    pub(crate) peer: Option<Box<(PlateId, PeerMessage)>>,
+}
+
+impl Task {
+    /// A request of a session.
+    #[inline]
+    pub(crate) fn new(session: SessionId, request: Request) -> Task {
+        Task {
+            session,
+            request,
+            results: Vec::new(),
+            ticket: None,
+            begun: false,
+            done: None,
+            merging: None,
+            peer: None,
+        }
+    }
+
+    /// What another plate asks, if it is one that asks.
+    pub(crate) fn asked_by_peer(&self) -> Option<&(PlateId, PeerMessage)> {
+        self.peer.as_deref()
+    }
+
+    /// A request of another plate.
+    pub(crate) fn of_peer(from: PlateId, message: PeerMessage) -> Task {
+        let request = Request {
+            id: 0,
+            seq: Seq(0),
+            settled: Seq(0),
+            epoch: Epoch(0),
+            again: None,
+            cred: Cred::ROOT,
+            call: Call::Ping,
+        };
+        Task { peer: Some(Box::new((from, message))), ..Task::new(SessionId(0), request) }
+    }
 }
 
 /// What a request waits for.
@@ -57,6 +95,14 @@ pub(crate) enum Wait {
     Numbers,
     /// That others have acknowledged that a file grew.
     Growth(Round),
+    /// That another plate guards a row for this operation.
+    Guard(OpKey),
+    /// That an operation of another plate ends, for which this row is guarded.
+    Guarded(Ino),
+    /// That this inode is born, or is said not to be.
+    Birth(Ino),
+    /// That another plate says whether this number is unused.
+    Unborn(Ino),
 }
 
 /// All waiting requests.
@@ -130,6 +176,16 @@ impl WaitQueue {
 
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// What waits for what.
+    #[cfg(test)]
+    pub(crate) fn waits(&self) -> Vec<String> {
+        let line = |(task, wait): &(Task, Wait)| match &task.peer {
+            Some(peer) => format!("{peer:?} waits for {wait:?}"),
+            None => format!("{:?} waits for {wait:?}", task.request.call),
+        };
+        self.tasks.values().map(line).collect()
     }
 }
 

@@ -27,6 +27,7 @@ use crate::engine::Engine;
 use crate::execute::OpCall;
 use crate::moment::{Health, Moment};
 use crate::parts::Clients;
+use crate::peers::unnumbered_key;
 use crate::sessions::{Session, Slot};
 use crate::step::Stop;
 use crate::wait_queue::{Task, Wait};
@@ -223,6 +224,7 @@ impl Engine {
                 open: one.open,
                 leases: true,
                 acknowledged: Some(one),
+                unnumbered: unnumbered_key(0, 0),
                 op,
             };
             if !may_be_acknowledged(op) {

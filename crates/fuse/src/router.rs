@@ -257,7 +257,7 @@ impl Router {
             let slots = inos.map(|ino| self.slot_of(ino));
             let numbers = slots.each_ref().map(|slot| slot.as_ref().map_or(0, |slot| slot.number()));
             if numbers.iter().any(|number| *number != numbers[0]) {
-                return Err(Refusal::CrossRealm);
+                return Err(Refusal::CrossDevice);
             }
             if let Some(result) = self.attempt(caller, inos[0], slots[0].as_ref(), &mut body)? {
                 return Ok(result);
@@ -282,7 +282,7 @@ impl Router {
             }
             let first = slots[0].as_ref().map_or(0, |slot: &Arc<Slot>| slot.number());
             if slots.iter().any(|slot| slot.as_ref().map_or(0, |slot| slot.number()) != first) {
-                return Err(Refusal::CrossRealm);
+                return Err(Refusal::CrossDevice);
             }
             let asked =
                 self.attempt(caller, files[0].1, slots[0].as_ref(), &mut |route| body(route, numbers));

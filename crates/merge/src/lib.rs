@@ -167,7 +167,14 @@ impl Merge<'_> {
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
             | Event::Revert { .. }
-            | Event::Restore { .. } => {
+            | Event::Restore { .. }
+            | Event::Owes { .. }
+            | Event::CarriedOut { .. }
+            | Event::Settled { .. }
+            | Event::Guarded { .. }
+            | Event::GuardEnded { .. }
+            | Event::Lent { .. }
+            | Event::PeerOpened { .. } => {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }
         }

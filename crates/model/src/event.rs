@@ -16,7 +16,9 @@
 //! ```
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Attr, BlockId, Ino, Kind, Mode, Name, Position, RealmId, SessionId, ShardId, Time};
+use chiton_types::{
+    Attr, BlockId, Ino, Kind, Mode, Name, PlateId, Position, RealmId, Seq, SessionId, ShardId, Time,
+};
 use serde_json::{Value, json};
 
 use crate::change::{AttrChange, Body, Hold, SetTime, XattrHow};
@@ -557,6 +559,80 @@ events! {
     time { *ctime }
     text { format!("flags of {ino}: {}", flag_letters(*flags)) }
     operation { Op::SetFlags { ino: *ino, flags: *flags } }
+
+    /// The events before this one in its frame also change rows of another plate, which is to carry them out.
+    26 "owes" Owes {
+        to: PlateId => "plate",
+        /// Of the effect, counted from 1 for each plate.
+        number: u64,
+        session: SessionId,
+        seq: Seq,
+        /// How many events.
+        count: u32,
+        /// Their encodings.
+        events: Vec<u8> => "event_bytes",
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("effect {number} is owed to plate {to}: {count} events") }
+
+    /// The events after this one in its frame were decided by another plate, and end the guards of their operation here.
+    27 "carried-out" CarriedOut {
+        from: PlateId => "plate",
+        number: u64,
+        session: SessionId,
+        seq: Seq,
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("effect {number} of plate {from} is carried out") }
+
+    /// Another plate has carried out the effects up to this one durably.
+    28 "settled" Settled {
+        to: PlateId => "plate",
+        upto: u64,
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("plate {to} has carried out the effects up to {upto}") }
+
+    /// A row stays as it is until an operation that another plate decides has ended.
+    29 "guarded" Guarded {
+        ino: Ino => "inode",
+        holder: PlateId => "plate",
+        session: SessionId,
+        seq: Seq,
+    }
+    footprint { Footprint::at(*ino) }
+    text { format!("inode {ino} is guarded for operation {seq} of session {session} at plate {holder}") }
+
+    /// The operation did not happen, or needs this row no more.
+    30 "guard-ended" GuardEnded {
+        ino: Ino => "inode",
+        holder: PlateId => "plate",
+        session: SessionId,
+        seq: Seq,
+    }
+    footprint { Footprint::at(*ino) }
+    text { format!("inode {ino} is not guarded any more for operation {seq} of session {session} at plate {holder}") }
+
+    /// Another plate may make inodes with these numbers, in its present start.
+    31 "lent" Lent {
+        to: PlateId => "plate",
+        /// Of the borrower's start.
+        boot: u64,
+        first: Ino,
+        /// The first past them.
+        end: Ino,
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("the inode numbers from {first} below {end} are lent to plate {to}") }
+
+    /// A plate that started anew has sent everything from before: the numbers lent to its earlier starts are used no more.
+    32 "peer-opened" PeerOpened {
+        plate: PlateId,
+        /// Of its present start.
+        boot: u64,
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("plate {plate} is open") }
 }
 
 /// What bore the new name of a rename.

@@ -117,7 +117,7 @@ impl Namespace {
         if self.decoupling_count == 0 || self.find_decoupled_root(a)? == self.find_decoupled_root(b)? {
             Ok(())
         } else {
-            Err(Refusal::CrossRealm.into())
+            Err(Refusal::CrossDevice.into())
         }
     }
 
@@ -168,7 +168,7 @@ impl Namespace {
     /// Refuses unless a directory can be decoupled.
     ///
     /// # Errors
-    /// `Busy` if it overlaps another decoupling, or is to be branched and a policy begins below it; `CrossRealm` if files bear names on both
+    /// `Busy` if it overlaps another decoupling, or is to be branched and a policy begins below it; `CrossDevice` if files bear names on both
     /// sides of the border.
     pub fn plan_decouple(&self, root: Ino, branch: Option<&Name>) -> Result<(), Fault> {
         let dir = self.dir_inode(root)?;
@@ -192,7 +192,7 @@ impl Namespace {
                 return Err(Refusal::Busy.into());
             }
         }
-        if self.crossing(root)?.is_empty() { Ok(()) } else { Err(Refusal::CrossRealm.into()) }
+        if self.crossing(root)?.is_empty() { Ok(()) } else { Err(Refusal::CrossDevice.into()) }
     }
 
     pub(crate) fn apply_decoupled(&mut self, decoupling: &Decoupling) {

@@ -52,6 +52,8 @@ pub enum Fault {
     Refused(Refusal),
     /// Fetch these rows, install them, ask again.
     Missing(Vec<Need>),
+    /// Another plate owns this inode.
+    Elsewhere(Ino),
     /// The decision depends on supplementary groups or capabilities of the caller: ask again with them.
     NeedGroups,
 }

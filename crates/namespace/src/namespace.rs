@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use chiton_model::Decoupling;
 use chiton_model::PolicyChange;
@@ -87,6 +88,8 @@ pub struct Namespace {
     pub(crate) dirty: Dirty,
     pub(crate) generation: u64,
     pub(crate) inode_count: u64,
+    /// The shards whose rows are here.
+    pub(crate) shards: OwnShards,
     /// The rows are those of the subtree below this directory, which a decoupled client took for itself.
     pub(crate) subtree: Option<Ino>,
     /// Slots of all directories, and bytes of their names.
@@ -97,6 +100,19 @@ pub struct Namespace {
     pub(crate) dead_dirs: Vec<Ino>,
     /// Tombstones of entries that the running checkpoint writes.
     pub(crate) spent: Vec<(Ino, u64)>,
+}
+
+/// The shards of a plate; all, unless set.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnShards {
+    first: u16,
+    last: u16,
+}
+
+impl Default for OwnShards {
+    fn default() -> OwnShards {
+        OwnShards { first: 0, last: u16::MAX }
+    }
 }
 
 /// What memory knows of a name.
@@ -119,6 +135,21 @@ impl Namespace {
     /// `inode_count` is the file system's.
     pub fn of_subtree(root: Ino, inode_count: u64) -> Namespace {
         Namespace { subtree: Some(root), inode_count, dirty: Dirty::unlisted(), ..Namespace::default() }
+    }
+
+    /// The rows are those of these shards alone: inodes of others are [`Fault::Elsewhere`], and events change nothing of theirs.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn keep_to(&mut self, shards: Range<u16>) {
+        assert!(!shards.is_empty(), "a plate has shards");
+        self.shards = OwnShards { first: shards.start, last: shards.end - 1 };
+    }
+
+    /// Whether the rows of an inode are here.
+    #[inline]
+    pub fn owns(&self, ino: Ino) -> bool {
+        (self.shards.first..=self.shards.last).contains(&ino.shard().0)
     }
 
     /// The rows of an empty file system: the root directory.
@@ -181,7 +212,7 @@ impl Namespace {
     /// An inode in memory.
     ///
     /// # Errors
-    /// [`Fault::Missing`]; `Stale` if the inode is gone.
+    /// [`Fault::Missing`]; [`Fault::Elsewhere`]; `Stale` if the inode is gone.
     #[inline]
     pub fn inode(&self, ino: Ino) -> Result<&Inode, Fault> {
         match self.inodes.get(ino) {
@@ -190,6 +221,7 @@ impl Namespace {
                 Ok(inode)
             }
             None if self.inodes.dead.contains_key(&ino) => Err(Refusal::Stale.into()),
+            None if !self.owns(ino) => Err(Fault::Elsewhere(ino)),
             None => Err(Need::Inode(ino).into()),
         }
     }

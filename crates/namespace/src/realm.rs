@@ -114,7 +114,7 @@ impl Namespace {
             return Ok(());
         }
         if self.policy_count > 0 && self.find_realm(a)? != self.find_realm(b)? {
-            return Err(Refusal::CrossRealm.into());
+            return Err(Refusal::CrossDevice.into());
         }
         self.same_decoupled(a, b)
     }
@@ -155,7 +155,7 @@ impl Namespace {
             return Err(Refusal::ArgTooBig.into());
         }
         if !has && !self.crossing(ino)?.is_empty() {
-            return Err(Refusal::CrossRealm.into());
+            return Err(Refusal::CrossDevice.into());
         }
         let path = self.dir_path(ino)?;
         Ok(Event::Policy(PolicyChange { ino, version: self.policy_version + 1, path, text, uid, time }))

@@ -46,6 +46,7 @@ impl Tree {
             match f(&self.ns) {
                 Ok(value) => return Ok(value),
                 Err(Fault::Refused(refusal)) => return Err(refusal),
+                Err(Fault::Elsewhere(ino)) => panic!("there is one plate: {ino}"),
                 Err(Fault::NeedGroups) => panic!("root needs no groups"),
                 Err(Fault::Missing(needs)) => {
                     for need in needs {
@@ -174,7 +175,7 @@ fn s17_names_do_not_cross_borders() {
     t.file(b, "g");
     t.policy(a, Some("p")).unwrap();
     t.policy(b, Some("p")).unwrap();
-    let crosses = Err(Refusal::CrossRealm);
+    let crosses = Err(Refusal::CrossDevice);
     for how in [RenameHow::Replace, RenameHow::NoReplace] {
         assert_eq!(t.rename((inner, "f"), (Ino::ROOT, "f"), how), crosses);
         assert_eq!(t.rename((inner, "f"), (b, "f"), how), crosses, "of two realms with equal texts, too");
@@ -201,13 +202,13 @@ fn hard_links_that_would_cross_are_listed_and_refused() {
     t.policy(a, None).unwrap();
     t.link(f, Ino::ROOT, "outside").unwrap();
     t.restart();
-    assert_eq!(t.policy(a, Some("p")), Err(Refusal::CrossRealm));
+    assert_eq!(t.policy(a, Some("p")), Err(Refusal::CrossDevice));
     assert_eq!(t.with_rows(|ns| ns.crossing(a)).unwrap(), [(f, vec![sub, a, Ino::ROOT])]);
-    assert_eq!(t.policy(sub, Some("p")), Err(Refusal::CrossRealm));
+    assert_eq!(t.policy(sub, Some("p")), Err(Refusal::CrossDevice));
     // The name outside moves in, or goes: then it may.
     t.rename((Ino::ROOT, "outside"), (sub, "inside"), RenameHow::Replace).unwrap();
     t.policy(a, Some("p")).unwrap();
-    assert_eq!(t.policy(sub, Some("p")), Err(Refusal::CrossRealm));
+    assert_eq!(t.policy(sub, Some("p")), Err(Refusal::CrossDevice));
     t.op(Op::Unlink { parent: a, name: name("within") }).unwrap();
     t.restart();
     t.policy(sub, Some("p")).unwrap();

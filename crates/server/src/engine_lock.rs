@@ -144,7 +144,7 @@ impl Plate {
         }
         self.append(&mut engine, m);
         if !self.peers.is_alone() {
-            self.note_wanted(&engine);
+            self.note_wanted(&mut engine);
         }
         if engine.wants_numbers() {
             self.numbers.wake_up.wake();
@@ -165,7 +165,7 @@ impl Plate {
     }
 
     /// Notes the position that the engine waits for: a request of this plate, or another plate, goes on when it is durable.
-    fn note_wanted(&self, engine: &Engine) {
+    fn note_wanted(&self, engine: &mut Engine) {
         let Some(position) = engine.durable_wanted() else { return };
         self.waiters.commits.engine_waits(position);
         if engine.wants_commit_now() {

@@ -189,7 +189,7 @@ impl Server {
         }
         for running in &plates {
             running.start_threads().map_err(no_thread)?;
-            running.plate.with_engine(|engine, _| engine.greet_peers());
+            running.plate.with_engine(|engine, _| engine.greet_peers(running.plate.boot));
         }
         Ok(Arc::new(server))
     }
@@ -379,7 +379,7 @@ impl Server {
         self.introduce(&running.plate);
         self.table.put(running.clone());
         running.start_threads().map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
-        running.plate.with_engine(|engine, _| engine.greet_peers());
+        running.plate.with_engine(|engine, _| engine.greet_peers(running.plate.boot));
         Ok(())
     }
 

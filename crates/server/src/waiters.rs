@@ -47,6 +47,7 @@ impl Plate {
             match command {
                 Command::Reply(ticket, reply) => self.answer_waiter(ticket, reply),
                 Command::Recall(session, recall) => self.waiters.channels.recall(session, recall),
+                Command::Log(line) => self.log(&line),
                 Command::Peer(..) => unreachable!("it was sent under the engine's lock"),
                 Command::DropSession(session, ended) => {
                     self.waiters.channels.drop_session(session);

@@ -54,8 +54,8 @@ refusals! {
     Busy = 7, 16, "device or resource busy";
     /// EEXIST
     Exists = 8, 17, "file exists";
-    /// EXDEV: rename or link over a realm's border.
-    CrossRealm = 9, 18, "crosses the border of a realm";
+    /// EXDEV: rename or link over the border of a realm, or of a plate.
+    CrossDevice = 9, 18, "crosses the border of a subtree or a plate";
     /// ENOTDIR
     NotDir = 10, 20, "not a directory";
     /// EISDIR

@@ -46,14 +46,20 @@ choice! {
         /// The first message of a start. The other side answers with its own, unless this is an answer.
         0 Hello {
             (1) is_answer,
+            /// Of the sender's start.
+            boot: u64 as Fixed,
             /// Effects of the receiver that this plate has carried out durably: those up to this number.
             carried_out: u64 as Fixed,
         }
-        /// The sender takes no operations from before its start any more. Of the guards that the receiver holds for it, only those of
-        /// these operations stand; the numbers that it lent to an older start come back.
-        2 Open {
-            active: Vec<OpKey>,
+        /// The clients of the sender have said what it had answered before its start. Of the guards that the receiver holds for it,
+        /// those of these operations stand, and these guards of operations under way.
+        15 Collected {
+            operations: Vec<OpKey>,
+            guards: Vec<(OpKey, Ino)>,
         }
+        /// The sender has carried out again what it had answered, and sent all births: the numbers that the receiver lent to its
+        /// older starts come back.
+        2 Open
         /// Asks the owner of a row to guard it. Asked again, it is granted again.
         3 Guard {
             key: OpKey,

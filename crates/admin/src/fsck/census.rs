@@ -232,6 +232,7 @@ impl Census {
             Ok(Some(OwnRow::Over(session))) => self.session_last = self.session_last.max(session.0),
             Ok(Some(OwnRow::Swept(writer))) => self.by_block.swept.push(packed![writer])?,
             Ok(Some(OwnRow::Position(_))) => self.position = true,
+            Ok(Some(OwnRow::Peer)) => {}
             Ok(None) => {
                 let cause = "a kind of row that this version does not know".to_owned();
                 run.report(Problem::BadRow { key: key.to_vec(), cause, repairable: false })?;

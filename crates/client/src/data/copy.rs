@@ -105,7 +105,7 @@ impl Files {
         let outcome = match answer {
             Ok(Answer::Op { outcome, .. }) => outcome,
             Ok(_) => return Err(Refusal::Io),
-            Err(Refusal::Invalid | Refusal::Unsupported | Refusal::CrossRealm) => return Ok(false),
+            Err(Refusal::Invalid | Refusal::Unsupported | Refusal::CrossDevice) => return Ok(false),
             Err(refusal) => return Err(refusal),
         };
         self.note_changed(to.file.ino, &mut inner);

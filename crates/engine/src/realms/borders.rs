@@ -30,7 +30,7 @@ impl Decoupled {
     }
 
     fn is_within(&self, ino: Ino) -> Result<(), Stop> {
-        if self.borders.contains(&ino) { Err(Refusal::CrossRealm.into()) } else { Ok(()) }
+        if self.borders.contains(&ino) { Err(Refusal::CrossDevice.into()) } else { Ok(()) }
     }
 
     /// Refuses an operation on a border, or that moves or removes one or what is above it.

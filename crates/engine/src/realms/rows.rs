@@ -60,7 +60,7 @@ impl Shards {
             Need::Inode(ino) if self.is_border(root, *ino)? || self.is_above(root, *ino)? => {
                 self.ns.serve(need)?
             }
-            _ => return Err(Refusal::CrossRealm.into()),
+            _ => return Err(Refusal::CrossDevice.into()),
         };
         Ok(FoundRows { rows: found.rows, exhausted: found.exhausted })
     }

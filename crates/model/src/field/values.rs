@@ -102,7 +102,7 @@ code!(
 );
 
 code!(Epoch, 8, "epoch", |v, out| out.put_u64(v.0), |from| Ok(Epoch(from.u64()?)); draw = |from| Epoch(from.number()));
-code!(Seq, 8, "seq", |v, out| out.put_u64(v.0), |from| Ok(Seq(from.u64()?)); draw = |from| Seq(from.number()));
+code!(Seq, 8, "seq", |v, out| out.put_u64(v.0), |from| Ok(Seq(from.u64()?)), |v| json!(v.0); draw = |from| Seq(from.number()));
 code!(Fixed => RealmId, 4, "realm", |v, out| out.put_u32(v.0), |from| Ok(RealmId(from.u32()?)); draw = |from| {
     RealmId(from.number() as u32)
 });

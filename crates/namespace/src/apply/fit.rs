@@ -62,20 +62,20 @@ impl Namespace {
     /// What does not fit.
     pub fn fit(&self, event: &Event, position: Position, shards: u16) -> Result<(), Misfit> {
         let footprint = event.footprint();
-        for touch in footprint.inodes() {
+        for touch in footprint.inodes().iter().filter(|touch| self.owns(touch.ino)) {
             if touch.role == Role::Newborn && touch.ino.shard().0 >= shards {
                 return Err(Misfit::Shard(touch.ino));
             }
             self.fits_role(touch, position)?;
         }
-        for change in footprint.names() {
+        for change in footprint.names().filter(|change| self.owns(change.dir)) {
             if let Some(ino) = change.before {
                 let stays = footprint.names().filter(|other| other.before == Some(ino)).count() == 1;
                 require(ino, stays)?;
                 self.can_lose(self.existing_dir(change.dir, position)?, ino, position)?;
             }
         }
-        for change in footprint.names() {
+        for change in footprint.names().filter(|change| self.owns(change.dir)) {
             self.bears(change.dir, change.name, change.before)?;
         }
         if let Event::Link { ino, .. } = event {
@@ -141,9 +141,14 @@ impl Namespace {
 
     /// The directory can lose a name of the inode.
     fn can_lose(&self, dir: &Inode, ino: Ino, position: Position) -> Result<(), Misfit> {
-        let inode = self.existing(ino, position)?;
-        require(ino, inode.nlink > 0 && ino != dir.ino)?;
-        let links_left = if inode.kind() == Kind::Dir { dir.nlink > 2 } else { true };
+        let is_dir = if self.owns(ino) {
+            let inode = self.existing(ino, position)?;
+            require(ino, inode.nlink > 0 && ino != dir.ino)?;
+            inode.kind() == Kind::Dir
+        } else {
+            true
+        };
+        let links_left = !is_dir || dir.nlink > 2;
         require(dir.ino, dir.entries() > 0 && links_left)
     }
 

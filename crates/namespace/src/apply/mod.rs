@@ -1,7 +1,10 @@
 //! Events become state. Never refuses: what an event needs is in memory, or the caller has a bug (or replays a
 //! journal onto a store that it does not belong to), which stops the process with a message.
 //!
-//! Invariant: applying the same events to the same state gives the same state, on any machine.
+//! Invariants:
+//! - Applying the same events to the same state gives the same state, on any machine.
+//! - Only rows of own shards change: each plate carries out its part of the same event. The only inodes that live elsewhere than
+//!   their names are directories.
 
 mod content;
 mod fit;
@@ -11,7 +14,7 @@ pub use fit::Misfit;
 
 use std::cell::Cell;
 
-use chiton_model::{Body, Event, Over, Role};
+use chiton_model::{Body, Event, InodeTouch, Over, Role};
 use chiton_types::{Ino, Kind, Name, Position, Time};
 
 use crate::dirty::{DirtyKey, FRESH, REFERENCED};
@@ -60,21 +63,25 @@ impl Namespace {
         match event {
             Event::Make { parent, name, ino, kind, time, content, .. } => {
                 let is_dir = *kind == Kind::Dir;
-                let mut inode = born(event, position).expect("this event makes an inode");
-                if !content.is_empty() {
-                    inode.flags |= INLINE;
-                    let value: Box<[u8]> = content.as_slice().into();
-                    self.contents.change(ContentKey(*ino), &mut self.dirty, true, |v| *v = Some(value));
+                if self.owns(*ino) {
+                    let mut inode = born(event, position).expect("this event makes an inode");
+                    if !content.is_empty() {
+                        inode.flags |= INLINE;
+                        let value: Box<[u8]> = content.as_slice().into();
+                        self.contents.change(ContentKey(*ino), &mut self.dirty, true, |v| *v = Some(value));
+                    }
+                    self.dirty
+                        .before_change(&inode.marks, DirtyKey::Inode(*ino), || (row::inode_key(*ino), None));
+                    self.inodes.insert(inode);
+                    self.inode_count += 1;
                 }
-                self.dirty
-                    .before_change(&inode.marks, DirtyKey::Inode(*ino), || (row::inode_key(*ino), None));
-                self.inodes.insert(inode);
-                self.inode_count += 1;
-                self.set_entry(*parent, name, Some((*ino, *kind)), position);
-                let dir = self.changing(*parent, position);
-                dir.change_entries(1);
-                dir.nlink += u32::from(is_dir);
-                touch_dir(dir, *time);
+                if self.owns(*parent) {
+                    self.set_entry(*parent, name, Some((*ino, *kind)), position);
+                    let dir = self.changing(*parent, position);
+                    dir.change_entries(1);
+                    dir.nlink += u32::from(is_dir);
+                    touch_dir(dir, *time);
+                }
             }
             Event::Link { parent, name, ino, time } => {
                 let inode = self.changing(*ino, position);
@@ -106,12 +113,14 @@ impl Namespace {
                 if self.has_decouplings() {
                     self.note_contested(*ino, *parent, name, false);
                 }
-                self.set_entry(*parent, name, None, position);
                 let was_dir = self.lose_name((*ino, *parent), *orphan, *time, position);
-                let dir = self.changing(*parent, position);
-                dir.change_entries(-1);
-                dir.nlink -= u32::from(was_dir);
-                touch_dir(dir, *time);
+                if self.owns(*parent) {
+                    self.set_entry(*parent, name, None, position);
+                    let dir = self.changing(*parent, position);
+                    dir.change_entries(-1);
+                    dir.nlink -= u32::from(was_dir);
+                    touch_dir(dir, *time);
+                }
             }
             Event::Rename { from, from_name, to, to_name, ino, over, time } => {
                 self.apply_rename((*from, from_name), (*to, to_name), *ino, *over, *time, position);
@@ -136,6 +145,7 @@ impl Namespace {
             }
             Event::Remap { ino, extents } => self.overlay(*ino, extents, position),
             Event::Revert { ino, to } => self.revert(*ino, to, position),
+            Event::Xattr { ino, .. } if !self.owns(*ino) => {}
             Event::Xattr { ino, name, value, ctime } => {
                 let inode = self.changing(*ino, position);
                 inode.ctime = inode.ctime.max(*ctime);
@@ -179,7 +189,14 @@ impl Namespace {
             Event::Reserve { .. }
             | Event::SessionOpened { .. }
             | Event::SessionClosed { .. }
-            | Event::Skipped { .. } => {}
+            | Event::Skipped { .. }
+            | Event::Owes { .. }
+            | Event::CarriedOut { .. }
+            | Event::Settled { .. }
+            | Event::Guarded { .. }
+            | Event::GuardEnded { .. }
+            | Event::Lent { .. }
+            | Event::PeerOpened { .. } => {}
         }
     }
 
@@ -191,7 +208,8 @@ impl Namespace {
             self.needs_images(event, &mut needs);
         }
         let footprint = event.footprint();
-        for touch in footprint.inodes().iter().filter(|touch| touch.role != Role::Newborn) {
+        let is_here = |touch: &&InodeTouch| touch.role != Role::Newborn && self.owns(touch.ino);
+        for touch in footprint.inodes().iter().filter(is_here) {
             needs.extend(missing(self.inode(touch.ino).map(drop)));
         }
         for change in footprint.names().filter(|_| !matches!(event, Event::Make { .. })) {
@@ -264,6 +282,9 @@ impl Namespace {
     /// Gives a name a target, or takes it away.
     #[inline]
     fn set_entry(&mut self, dir: Ino, name: &Name, target: Option<(Ino, Kind)>, position: Position) {
+        if !self.owns(dir) {
+            return;
+        }
         let (hash, bytes) = (name.hash64(), name.as_bytes());
         let complete = self.inodes.get(dir).is_some_and(|d| d.has(COMPLETE));
         let held = self.dirs.entry(dir).or_default();
@@ -286,6 +307,9 @@ impl Namespace {
 
     /// An inode lost a name: the last one ends it or makes it an orphan. True if it was a directory.
     fn lose_name(&mut self, (ino, from): (Ino, Ino), orphan: bool, time: Time, position: Position) -> bool {
+        if !self.owns(ino) {
+            return true;
+        }
         let inode = self.changing(ino, position);
         let is_dir = inode.kind() == Kind::Dir;
         inode.nlink = if is_dir { 0 } else { inode.nlink - 1 };
@@ -348,10 +372,7 @@ impl Namespace {
                 Over::Nothing => {}
             }
         }
-        let moved = self.changing(ino, position);
-        moved.ctime = moved.ctime.max(time);
-        moved.parent = to;
-        let kind = moved.kind();
+        let kind = self.move_to(ino, to, time, position);
         let dirs = |kind: Kind| u32::from(kind == Kind::Dir);
         if kind != Kind::Dir {
             self.linked_moved(ino, from, to);
@@ -360,10 +381,7 @@ impl Namespace {
         let mut lost = dirs(kind);
         match over {
             Over::Exchanged { ino: other } => {
-                let other_inode = self.changing(other, position);
-                other_inode.ctime = other_inode.ctime.max(time);
-                other_inode.parent = from;
-                let other_kind = other_inode.kind();
+                let other_kind = self.move_to(other, from, time, position);
                 if other_kind != Kind::Dir {
                     self.linked_moved(other, to, from);
                 }
@@ -380,14 +398,29 @@ impl Namespace {
         }
         self.set_entry(to, to_name, Some((ino, kind)), position);
         let exchanged = matches!(over, Over::Exchanged { .. });
-        let from_dir = self.changing(from, position);
-        from_dir.nlink = from_dir.nlink.wrapping_sub(lost);
-        from_dir.change_entries(-i64::from(!exchanged));
-        touch_dir(from_dir, time);
-        let to_dir = self.changing(to, position);
-        to_dir.nlink = to_dir.nlink.wrapping_add(gained);
-        to_dir.change_entries(i64::from(over == Over::Nothing));
-        touch_dir(to_dir, time);
+        if self.owns(from) {
+            let from_dir = self.changing(from, position);
+            from_dir.nlink = from_dir.nlink.wrapping_sub(lost);
+            from_dir.change_entries(-i64::from(!exchanged));
+            touch_dir(from_dir, time);
+        }
+        if self.owns(to) {
+            let to_dir = self.changing(to, position);
+            to_dir.nlink = to_dir.nlink.wrapping_add(gained);
+            to_dir.change_entries(i64::from(over == Over::Nothing));
+            touch_dir(to_dir, time);
+        }
+    }
+
+    /// An inode gets a name in another directory, or another name there. Returns its type.
+    fn move_to(&mut self, ino: Ino, dir: Ino, time: Time, position: Position) -> Kind {
+        if !self.owns(ino) {
+            return Kind::Dir;
+        }
+        let inode = self.changing(ino, position);
+        inode.ctime = inode.ctime.max(time);
+        inode.parent = dir;
+        inode.kind()
     }
 }
 

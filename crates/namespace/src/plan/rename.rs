@@ -31,10 +31,11 @@ pub(super) fn rename<S: PlanState>(
         _ => {}
     }
     // Neither may a directory move below itself, nor what is above the source be replaced by it.
-    if source.kind == Kind::Dir && is_at_or_above(state, source.ino, &to_dir)? {
+    // Within one directory nothing moves up or down.
+    if from != to && source.kind == Kind::Dir && is_at_or_above(state, source.ino, &to_dir)? {
         return Err(Refusal::Invalid.into());
     }
-    if let Some(target) = target.filter(|t| t.kind == Kind::Dir)
+    if let Some(target) = target.filter(|t| from != to && t.kind == Kind::Dir)
         && is_at_or_above(state, target.ino, &from_dir)?
     {
         let exchange = how == RenameHow::Exchange;

@@ -127,7 +127,7 @@ pub trait PlanState {
     /// Refuses unless two directories are of one realm.
     ///
     /// # Errors
-    /// [`Refusal::CrossRealm`].
+    /// [`Refusal::CrossDevice`].
     fn same_realm(&self, a: Ino, b: Ino) -> Result<(), Fault> {
         if a == b { Ok(()) } else { Err(Fault::Missing(vec![Need::Inode(a), Need::Inode(b)])) }
     }

@@ -129,7 +129,7 @@ fn what_makes_no_sense_or_cannot_be_carried_out_is_refused() {
         "it would make the one below senseless"
     );
     s.op(Op::Link { ino: f, parent: Ino::ROOT, name: name("outside") });
-    assert_eq!(refused(set(&s, a, "")), Refusal::CrossRealm);
+    assert_eq!(refused(set(&s, a, "")), Refusal::CrossDevice);
     assert_eq!(attribute(&s, a, "chiton.policy.crossing").as_deref(), Ok("/outside\n/a/f\n"));
     s.op(unlink(Ino::ROOT, "outside"));
     set(&s, a, "").expect("nothing crosses any more");

@@ -255,10 +255,10 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
     }
     let granted = other.decouple(job, 9, "interfere_policy: allow");
     s.op(file(dir, "theirs"));
-    assert_eq!(refused(s.try_call(rename(dir, "theirs", out, "theirs"))), Refusal::CrossRealm);
+    assert_eq!(refused(s.try_call(rename(dir, "theirs", out, "theirs"))), Refusal::CrossDevice);
     assert_eq!(
         refused(s.try_call(op(Op::Link { ino: f, parent: out, name: name("f") }))),
-        Refusal::CrossRealm
+        Refusal::CrossDevice
     );
     busy(&s, rename(out, "job", out, "other"));
     let RealmAnswer::Of { root, decoupled } = s.try_realm(RealmCall::Of { ino: f }).expect("known") else {
@@ -293,7 +293,7 @@ fn who_may_and_what_may_be_decoupled() {
     assert_eq!(s.try_decouple(f, 1, "").unwrap_err(), Failure::Refused(Refusal::NotDir));
     assert_eq!(s.try_decouple(Ino(1 << 40), 1, "").unwrap_err(), Failure::Refused(Refusal::Stale));
     s.op(Op::Link { ino: f, parent: Ino::ROOT, name: name("outside") });
-    assert_eq!(s.try_decouple(theirs, 1, "").unwrap_err(), Failure::Refused(Refusal::CrossRealm));
+    assert_eq!(s.try_decouple(theirs, 1, "").unwrap_err(), Failure::Refused(Refusal::CrossDevice));
     s.op(unlink(Ino::ROOT, "outside"));
     let policy =
         Op::SetXattr { ino: nested, name: b"chiton.policy".into(), value: vec![], how: XattrHow::Set };
@@ -353,7 +353,7 @@ fn a_subtree_ends_at_the_next_policy() {
     assert_eq!(s.rows(granted.claim, vec![Need::Inode(border)])[0].rows.len(), 1);
     for need in [Need::Dir(border), Need::Entry(border, name("f")), Need::Inode(in_border)] {
         let refused = s.try_realm(RealmCall::Rows { claim: granted.claim, needs: vec![need] });
-        assert_eq!(refused, Err(Failure::Refused(Refusal::CrossRealm)));
+        assert_eq!(refused, Err(Failure::Refused(Refusal::CrossDevice)));
     }
     // It can be taken by itself meanwhile, also by others, and neither is in the other's way.
     let theirs = other.decouple(border, 2, "interfere_policy: block");
@@ -458,7 +458,7 @@ fn rows_are_those_of_the_store_and_only_of_the_subtree() {
     assert!(listed.len() == 6_000 && listed.is_sorted());
     for need in [Need::Dir(Ino::ROOT), Need::Inode(secret), Need::Content(secret)] {
         let outside = s.try_realm(RealmCall::Rows { claim: granted.claim, needs: vec![need] });
-        assert_eq!(outside, Err(Failure::Refused(Refusal::CrossRealm)));
+        assert_eq!(outside, Err(Failure::Refused(Refusal::CrossDevice)));
     }
     // A server that has nothing in memory says the same.
     server.checkpoint().expect("checkpoint");

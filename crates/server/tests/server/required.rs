@@ -60,8 +60,8 @@ fn the_first_change_of_who_decouples_is_refused_until_somebody_has() {
     is(Call::Query(Query::Lookup { parent: below, name: name("f") }), None);
     is(chmod(outside), None);
     is(truncate(f), None);
-    is(rename(below, "f", Ino::ROOT), Some(Refusal::CrossRealm));
-    is(rename(Ino::ROOT, "outside", below), Some(Refusal::CrossRealm));
+    is(rename(below, "f", Ino::ROOT), Some(Refusal::CrossDevice));
+    is(rename(Ino::ROOT, "outside", below), Some(Refusal::CrossDevice));
     is(policy(dir, "interfere_policy: allow\nconsistency: weak\ndurability: local"), None);
     is(chmod(f), first);
     plain.create(below, "of-others");

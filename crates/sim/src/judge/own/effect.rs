@@ -30,7 +30,7 @@ impl Effect {
 
 impl Life {
     fn find(&self, user: User, path: &str) -> Result<Ino, Refusal> {
-        let within = self.within(path).ok_or(Refusal::CrossRealm)?;
+        let within = self.within(path).ok_or(Refusal::CrossDevice)?;
         self.model.walk(user, &within)
     }
 
@@ -45,7 +45,7 @@ impl Life {
     }
 
     fn parent(&self, user: User, path: &str) -> Result<(Ino, Name), Refusal> {
-        let within = self.within(path).ok_or(Refusal::CrossRealm)?;
+        let within = self.within(path).ok_or(Refusal::CrossDevice)?;
         let (dir, name) = within.rsplit_once('/').ok_or(Refusal::NotFound)?;
         Ok((self.model.walk(user, dir)?, Name::try_from(name).map_err(|_| Refusal::NotFound)?))
     }

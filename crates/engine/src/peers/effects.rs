@@ -1,0 +1,121 @@
+//! Effects: the events of a decision, carried out at a plate that owns rows of them.
+
+use chiton_model::{Event, FrameEvents, Over};
+use chiton_types::frame::FrameHeader;
+use chiton_types::{Ino, PlateId, Position, Seq, SessionId};
+use chiton_wire::OpKey;
+
+use crate::engine::Engine;
+use crate::parts::Clients;
+use crate::step::{Command, Stop, malformed};
+use crate::wait_queue::Wait;
+
+impl Engine {
+    /// Carries out the next effect of another plate; one that is carried out is reported again.
+    pub(super) fn carry_out_effect(
+        &mut self,
+        from: PlateId,
+        number: u64,
+        key: OpKey,
+        count: u32,
+        events: &[u8],
+    ) -> Result<(), Stop> {
+        let Some(peer) = self.peers.as_mut().and_then(|peers| peers.others.get_mut(&from)) else {
+            return Ok(());
+        };
+        if number <= peer.carried_out {
+            peer.reported = peer.reported.min(number.saturating_sub(1));
+            return Ok(());
+        }
+        if number > peer.carried_out.saturating_add(1) {
+            // Those before it were lost with a start, and are sent again after the greeting.
+            return Ok(());
+        }
+        let OpKey { session, seq } = key;
+        let mut frame = vec![Event::CarriedOut { from, number, session, seq }];
+        let mut needs = Vec::new();
+        for event in FrameEvents::new(Position(0), count, events) {
+            let (_, mut event) = event.map_err(|_| malformed_effect())?;
+            self.clients.decide_lives(&mut event);
+            needs.extend(self.shards.ns.needs(&event));
+            frame.push(event);
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Missing(needs));
+        }
+        let mut position = self.output.position.next();
+        frame.retain(|event| {
+            position = position.next();
+            match self.shards.ns.fit(event, position, self.settings.plates.shards()) {
+                Ok(()) => true,
+                Err(misfit) => {
+                    // Damage: the plates disagree. It stays visible to a check, and nothing else is held up by it.
+                    let line =
+                        format!("effect {number} of plate {from} does not fit: {misfit}; run chiton fsck");
+                    self.queue.commands.push(Command::Log(line));
+                    false
+                }
+            }
+        });
+        let shard = frame.iter().map(Event::shard).find(|shard| self.shards.ns.owns(Ino::new(*shard, 0)));
+        let header = FrameHeader {
+            event_count: 0,
+            shard: shard.unwrap_or_default(),
+            session: SessionId(0),
+            seq: Seq(0),
+        };
+        self.output.commit(&frame, header, &mut self.shards);
+        let position = self.output.position;
+        if let Some(peers) = &mut self.peers {
+            peers.note(&frame[0], position);
+        }
+        for event in &frame[1..] {
+            self.effect_applied(event);
+        }
+        self.wake_unguarded();
+        Ok(())
+    }
+
+    /// What else changes with an event that another plate has decided.
+    fn effect_applied(&mut self, event: &Event) {
+        let footprint = event.footprint();
+        if let Event::Make { ino, .. } = event {
+            let born = *ino;
+            if let Some(peers) = &mut self.peers {
+                peers.not_coming.remove(&born);
+                peers.asked_births.remove(&born);
+            }
+            self.wake_where(|wait| *wait == Wait::Birth(born));
+        }
+        let Some(ino) = footprint.loser().filter(|ino| self.shards.ns.owns(*ino)) else { return };
+        match self.shards.ns.attr(ino) {
+            // Its last open ends it.
+            Ok(attr) if attr.nlink == 0 => drop(self.shards.orphans.insert(ino)),
+            Ok(_) => {}
+            Err(_) => self.clients.leases.forget(ino),
+        }
+    }
+
+    /// Another plate has carried out effects durably.
+    pub(super) fn settle_effects(&mut self, to: PlateId, upto: u64) {
+        let Some(peer) = self.peers.as_ref().and_then(|peers| peers.others.get(&to)) else { return };
+        if peer.owed.range(..=upto).next().is_some() {
+            self.commit_peer_event(&Event::Settled { to, upto });
+        }
+    }
+}
+
+impl Clients {
+    /// Whether an inode without a name stays for those that have it open is decided where the inode is.
+    fn decide_lives(&self, event: &mut Event) {
+        if let Event::Unlink { ino, orphan, .. }
+        | Event::Rename { over: Over::Replaced { ino, orphan }, .. } = event
+        {
+            *orphan = self.opens.is_open(*ino);
+        }
+    }
+}
+
+fn malformed_effect() -> Stop {
+    Stop::Fail(chiton_wire::Failure::Malformed(malformed("events of another plate").to_string()))
+}
