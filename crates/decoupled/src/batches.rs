@@ -17,7 +17,7 @@ use chiton_model::{Event, FrameEvents};
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Position, Take};
-use chiton_wire::{MERGE_BYTES_MAX, MERGE_EVENTS_MAX, MergeWindow};
+use chiton_wire::{MERGE_BYTES_MAX, MERGE_EVENTS_MAX, MergeBatch};
 
 use crate::calls::Piece;
 use crate::error::RealmError;
@@ -31,14 +31,14 @@ const AHEAD: usize = 2;
 /// A piece of the journal, ready to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
-    pub(crate) range: MergeWindow,
+    pub(crate) range: MergeBatch,
     bytes: Vec<u8>,
     /// Where each event ends in `bytes`.
     ends: Vec<usize>,
 }
 
 impl Batch {
-    fn new(range: MergeWindow, mut events: Vec<Event>) -> Batch {
+    fn new(range: MergeBatch, mut events: Vec<Event>) -> Batch {
         filter(&mut events);
         let mut bytes = Vec::with_capacity(events.len() * 80);
         let mut ends = Vec::with_capacity(events.len());
@@ -237,7 +237,7 @@ pub(crate) fn read_batches(
     if after >= cut {
         return Ok(());
     }
-    let mut begun = MergeWindow { after, upto: after };
+    let mut begun = MergeBatch { after, upto: after };
     let mut fixed = first;
     let mut events = Vec::new();
     let mut visit = |frame: &Frame<'_>| {
@@ -248,7 +248,7 @@ pub(crate) fn read_batches(
         };
         if is_full || begun.upto >= cut {
             let batch = Batch::new(begun, std::mem::take(&mut events));
-            (begun, fixed) = (MergeWindow { after: begun.upto, upto: begun.upto }, None);
+            (begun, fixed) = (MergeBatch { after: begun.upto, upto: begun.upto }, None);
             if !put(batch) || begun.upto >= cut {
                 return Err(Halt::Enough);
             }

@@ -9,8 +9,8 @@ use chiton_namespace::Need;
 use chiton_types::{Attr, Ino, Kind, Name, Position, RealmId, Refusal, ShardId};
 use chiton_wire::{Answer, Call, DirEntry, NEEDS_MAX, Query, Settled};
 use chiton_wire::{
-    Claim, Foreign, FoundRows, Granted, MergeState, MergeWindow, Merged, ObjectAnswer, ObjectCall,
-    OnConflict, RealmAnswer, RealmCall, RealmInfo,
+    Claim, Foreign, FoundRows, Granted, MergeBatch, MergeState, Merged, ObjectAnswer, ObjectCall, OnConflict,
+    RealmAnswer, RealmCall, RealmInfo,
 };
 
 use crate::error::RealmError;
@@ -33,7 +33,7 @@ pub(crate) struct ClaimCalls {
 
 /// The part of a merge batch that one call carries.
 pub(crate) struct Piece<'a> {
-    pub(crate) range: MergeWindow,
+    pub(crate) range: MergeBatch,
     pub(crate) from: u64,
     pub(crate) count: u32,
     pub(crate) events: &'a [u8],
@@ -196,7 +196,7 @@ impl ClaimCalls {
     pub(crate) fn merge(&self, piece: &Piece<'_>) -> Result<Merged, RealmError> {
         let call = RealmCall::Merge {
             claim: self.claim,
-            window: piece.range,
+            batch: piece.range,
             from: piece.from,
             count: piece.count,
             events: piece.events.to_vec(),

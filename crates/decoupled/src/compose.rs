@@ -177,7 +177,7 @@ impl Composition {
 /// not know to be granted. It has gone on since they were taken.
 fn upto(journal: &Unmerged, granted: &Granted) -> Result<Position, RealmError> {
     let after = granted.state.merged;
-    let begun = granted.state.window.map_or(after, |(upto, _)| upto);
+    let begun = granted.state.batch.map_or(after, |(upto, _)| upto);
     let is_granted = |ino: Ino| granted.ranges.iter().any(|(first, end)| (*first..*end).contains(&ino));
     let mut last = after;
     let mut visit = |frame: &Frame<'_>| {

@@ -74,7 +74,7 @@ impl Merger<'_> {
             if turns > TURNS_MAX {
                 return Err(RealmError::nonsense("the merge makes no progress"));
             }
-            let first = state.window.map(|(upto, _)| upto);
+            let first = state.batch.map(|(upto, _)| upto);
             if first.is_some_and(|first| first > cut) {
                 return Err(RealmError::nonsense("a batch that ends after the journal does"));
             }
@@ -145,7 +145,7 @@ impl Merger<'_> {
         report: &mut MergeReport,
     ) -> Result<Sent, RealmError> {
         let upto = batch.range.upto;
-        let mut done = match state.window {
+        let mut done = match state.batch {
             Some((end, done)) if end == upto => done,
             _ => 0,
         };
@@ -172,7 +172,7 @@ impl Merger<'_> {
             if merged.stopped {
                 return Ok(Sent::Stopped);
             }
-            match state.window {
+            match state.batch {
                 _ if state.merged == upto => return Ok(Sent::Done),
                 Some((end, now))
                     if end == upto && state.merged == batch.range.after && now <= batch.len() =>

@@ -524,10 +524,10 @@ events! {
     22 "merged" Merged(merged: Box<MergedUpTo>)
     footprint { Footprint::at(merged.map.root()) }
     text {
-        match merged.state.window {
+        match merged.state.batch {
             None => format!("decoupling {} is merged up to {}", merged.id, merged.state.merged),
             Some((upto, done)) => {
-                format!("decoupling {} is merged by {done} events of its window up to {upto}", merged.id)
+                format!("decoupling {} is merged by {done} events of its batch up to {upto}", merged.id)
             }
         }
     }

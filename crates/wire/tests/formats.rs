@@ -40,7 +40,7 @@ fn tables() -> Vec<(String, Vec<String>)> {
         row::<DirEntry>(),
         row::<StatFs>(),
         row::<Claim>(),
-        row::<MergeWindow>(),
+        row::<MergeBatch>(),
         row::<Granted>(),
         row::<FoundRows>(),
         row::<Foreign>(),

@@ -306,7 +306,7 @@ impl Realm {
         let place = self.server.journal_place();
         self.whole_upto(&*place, state.merged, cut)?;
         read_events(&*place, state.merged, cut, &mut |event| changes.note(event))?;
-        let first = state.window.map(|(upto, _)| upto);
+        let first = state.batch.map(|(upto, _)| upto);
         let sent = |visit: &mut dyn FnMut(&Event)| read_sent(&*place, state.merged, first, cut, visit);
         let events = cut.0 - state.merged.0;
         changes.diff(&self.server, &self.calls, self.root(), (events, &sent), self.others_act())

@@ -105,7 +105,7 @@ impl Realm {
         let mut state = granted.state;
         let world = options.world.clone();
         // An interrupted merge of a batch: its rows must end where an operation ends.
-        if let Some((upto, _)) = state.window {
+        if let Some((upto, _)) = state.batch {
             merge_before_opening((&calls, granted.root.ino, &world), &place, &mut state, upto)?;
         }
         let blocks = global.blocks().clone();

@@ -32,7 +32,7 @@ impl Engine {
                 "since_ns": d.since.0,
                 "base": d.base().0,
                 "merged": d.state.merged.0,
-                "window": d.state.window.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
+                "batch": d.state.batch.map(|(upto, done)| serde_json::json!({ "upto": upto.0, "done": done })),
                 "inodes_reserved": reserved,
                 "inodes_used": used,
             })

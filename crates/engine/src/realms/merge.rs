@@ -19,7 +19,7 @@ use chiton_model::{Body, Event, MergedUpTo, NameChange};
 use chiton_namespace::{Fault, Namespace, Need};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Ino, Position, RealmId, Refusal, Seq, SessionId, ShardId, Take};
-use chiton_wire::{Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Merged, RealmAnswer, RealmCall};
+use chiton_wire::{Claim, Failure, LeaseMode, MERGE_EVENTS_MAX, MergeBatch, Merged, RealmAnswer, RealmCall};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Caller, RealmHandler};
@@ -46,11 +46,11 @@ pub(crate) struct Merging {
     conflicts: Vec<Conflict>,
 }
 
-/// The last answer about a window of a decoupling, for a client that did not get it: conflicts are reported once. It is in
+/// The last answer about a merge batch of a decoupling, for a client that did not get it: conflicts are reported once. It is in
 /// memory only.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    window: MergeWindow,
+    batch: MergeBatch,
     from: u64,
     skipped: u64,
     lost: Vec<(u64, String)>,
@@ -60,7 +60,7 @@ pub(crate) struct Answered {
 /// The merge call as it was asked.
 struct MergeCall<'a> {
     claim: Claim,
-    window: MergeWindow,
+    batch: MergeBatch,
     from: u64,
     last: bool,
     blind: bool,
@@ -104,11 +104,11 @@ impl RealmHandler<'_> {
         merging: &mut Option<Box<Merging>>,
         m: &Moment,
     ) -> Result<RealmAnswer, Stop> {
-        let RealmCall::Merge { claim, window, from, count, events, last, blind } = call else {
+        let RealmCall::Merge { claim, batch, from, count, events, last, blind } = call else {
             unreachable!("called for merges only")
         };
-        let (claim, window, from, count) = (*claim, *window, *from, *count);
-        let call = MergeCall { claim, window, from, last: *last, blind: *blind, count, events };
+        let (claim, batch, from, count) = (*claim, *batch, *from, *count);
+        let call = MergeCall { claim, batch, from, last: *last, blind: *blind, count, events };
         let decoupling = self.shards.claimed(caller, claim)?;
         let (state, root) = (decoupling.state, decoupling.root());
         if self.merger_of(root).is_some_and(|holder| holder.realm != claim.realm) {
@@ -152,7 +152,7 @@ impl RealmHandler<'_> {
         }
     }
 
-    /// Merges events from the `done`-th of the window on. True if a conflict stops it.
+    /// Merges events from the `done`-th of the merge batch on. True if a conflict stops it.
     fn piece(
         &mut self,
         call: &MergeCall<'_>,
@@ -198,8 +198,8 @@ impl RealmHandler<'_> {
         }
         let is_whole = matches!(end, End::Done) && call.last;
         let now = match is_whole {
-            true => MergeState { merged: call.window.upto, window: None },
-            false => MergeState { merged: state.merged, window: Some((call.window.upto, done)) },
+            true => MergeState { merged: call.batch.upto, batch: None },
+            false => MergeState { merged: state.merged, batch: Some((call.batch.upto, done)) },
         };
         let Piece { map, emitted, .. } = piece;
         if emitted.is_empty() && done == begun && !is_whole {
@@ -385,7 +385,7 @@ impl Shards {
     /// A call that is done already, asked again: its answer is repeated.
     fn answer_again(&self, call: &MergeCall<'_>, merging: &mut Merging) {
         let last = self.realms.answered.get(&call.claim.realm);
-        if let Some(last) = last.filter(|last| last.window == call.window && last.from == call.from) {
+        if let Some(last) = last.filter(|last| last.batch == call.batch && last.from == call.from) {
             merging.skipped += last.skipped;
             merging.lost.extend_from_slice(&last.lost);
             merging.conflicts.extend_from_slice(&last.conflicts);
@@ -399,16 +399,14 @@ impl Shards {
         lost: &[(u64, String)],
         found: &[Conflict],
     ) {
-        let (realm, window, from) = (call.claim.realm, call.window, call.from);
+        let (realm, batch, from) = (call.claim.realm, call.batch, call.from);
         if lost.is_empty() && found.is_empty() {
             // An answer with losses or conflicts is not replaced by an empty one, unless that is of another piece.
-            self.realms
-                .answered
-                .retain(|id, last| *id != realm || (last.window, last.from) == (window, from));
+            self.realms.answered.retain(|id, last| *id != realm || (last.batch, last.from) == (batch, from));
             return;
         }
         let (lost, conflicts) = (lost.to_vec(), found.to_vec());
-        self.realms.answered.insert(realm, Answered { window, from, skipped, lost, conflicts });
+        self.realms.answered.insert(realm, Answered { batch, from, skipped, lost, conflicts });
     }
 
     /// A number for a copy, without using it up.
@@ -426,8 +424,8 @@ impl MergeCall<'_> {
         if self.count as usize > MERGE_EVENTS_MAX {
             return Err(bad(format!("a merge has at most {MERGE_EVENTS_MAX} events a call")));
         }
-        if self.window.after >= self.window.upto || self.from.checked_add(u64::from(self.count)).is_none() {
-            return Err(bad("a window of a journal begins before it ends".to_owned()));
+        if self.batch.after >= self.batch.upto || self.from.checked_add(u64::from(self.count)).is_none() {
+            return Err(bad("a merge batch must begin before it ends".to_owned()));
         }
         let mut from = Take::new(self.events);
         let events = (0..self.count).map(|_| Event::decode(&mut from)).collect::<Result<Vec<_>, _>>();
@@ -436,15 +434,15 @@ impl MergeCall<'_> {
         Ok(Merging { events, skipped: 0, lost: Vec::new(), conflicts: Vec::new() })
     }
 
-    /// How many events of the window are done, if this call's are the next.
+    /// How many events of the batch are done, if this call's are the next.
     fn standing(&self, state: MergeState, count: u64) -> Option<u64> {
-        let done = match state.window {
-            Some((upto, done)) if upto == self.window.upto => done,
+        let done = match state.batch {
+            Some((upto, done)) if upto == self.batch.upto => done,
             None => 0,
             Some(_) => return None,
         };
-        let is_next = state.merged == self.window.after && self.from <= done && done <= self.from + count;
-        // Of what is done already only the window's end may be missing.
+        let is_next = state.merged == self.batch.after && self.from <= done && done <= self.from + count;
+        // Of what is done already only the batch's end may be missing.
         (is_next && (done < self.from + count || self.last)).then_some(done)
     }
 }

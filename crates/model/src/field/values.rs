@@ -276,7 +276,7 @@ impl Shown<MergedUpTo> for MergedUpTo {
     fn json(merged: &MergedUpTo) -> Value {
         json!({
             "realm": merged.id.0, "merged": merged.state.merged.0,
-            "window": merged.state.window.map(|(upto, done)| json!({ "upto": upto.0, "done": done })),
+            "batch": merged.state.batch.map(|(upto, done)| json!({ "upto": upto.0, "done": done })),
         })
     }
 }

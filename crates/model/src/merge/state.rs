@@ -11,6 +11,6 @@ record! {
         /// All of the journal up to here is merged.
         pub merged: Position,
         /// The end of the merge batch under way, and how many of its events are done.
-        pub window: Option<(Position, u64)>,
+        pub batch: Option<(Position, u64)>,
     }
 }

@@ -2,7 +2,7 @@
 
 use chiton_model::Event;
 use chiton_types::{Ino, Kind, Mode, Position, Time};
-use chiton_wire::{Claim, Failure, Granted, MergeWindow, Merged, RealmAnswer, RealmCall};
+use chiton_wire::{Claim, Failure, Granted, MergeBatch, Merged, RealmAnswer, RealmCall};
 
 use crate::realms::Realms;
 use crate::rig::{Asks, name};
@@ -35,15 +35,15 @@ pub(crate) fn number(granted: &Granted, n: u64) -> Ino {
     Ino(granted.ranges[0].0.0 + n)
 }
 
-pub(crate) fn window(after: u64, upto: u64) -> MergeWindow {
-    MergeWindow { after: Position(after), upto: Position(upto) }
+pub(crate) fn batch(after: u64, upto: u64) -> MergeBatch {
+    MergeBatch { after: Position(after), upto: Position(upto) }
 }
 
-pub(crate) fn call(claim: Claim, window: MergeWindow, from: u64, events: &[Event], last: bool) -> RealmCall {
+pub(crate) fn call(claim: Claim, batch: MergeBatch, from: u64, events: &[Event], last: bool) -> RealmCall {
     let mut bytes = Vec::new();
     events.iter().for_each(|event| event.encode(&mut bytes));
     let count = events.len() as u32;
-    RealmCall::Merge { claim, window, from, count, events: bytes, last, blind: false }
+    RealmCall::Merge { claim, batch, from, count, events: bytes, last, blind: false }
 }
 
 pub(crate) fn answer(answer: Result<RealmAnswer, Failure>) -> Merged {
@@ -56,19 +56,19 @@ pub(crate) fn answer(answer: Result<RealmAnswer, Failure>) -> Merged {
 pub(crate) fn merge(
     s: &impl Realms,
     claim: Claim,
-    window: MergeWindow,
+    batch: MergeBatch,
     from: u64,
     events: &[Event],
     last: bool,
 ) -> Merged {
-    answer(s.try_realm(call(claim, window, from, events, last)))
+    answer(s.try_realm(call(claim, batch, from, events, last)))
 }
 
-/// One window with all events.
+/// One merge batch with all events.
 pub(crate) fn merge_all(s: &impl Realms, claim: Claim, events: &[Event]) -> Merged {
     let state = s.realms().iter().find(|r| r.claim == claim).expect("there").state;
-    let window = MergeWindow { after: state.merged, upto: Position(state.merged.0 + events.len() as u64) };
-    merge(s, claim, window, 0, events, true)
+    let batch = MergeBatch { after: state.merged, upto: Position(state.merged.0 + events.len() as u64) };
+    merge(s, claim, batch, 0, events, true)
 }
 
 /// A directory tree as names, with modes.

@@ -6,11 +6,11 @@ use chiton_model::{Event, Op};
 use chiton_server::EmbeddedSession;
 use chiton_types::{Ino, Kind, Mode, Position, Refusal, Time};
 use chiton_wire::{
-    Answer, Call, Claim, Failure, Foreign, LeaseMode, MERGE_EVENTS_MAX, MergeWindow, Query, RealmAnswer,
+    Answer, Call, Claim, Failure, Foreign, LeaseMode, MERGE_EVENTS_MAX, MergeBatch, Query, RealmAnswer,
     RealmCall,
 };
 
-use crate::merge_calls::{answer, call, chmod, job, make, merge, merge_all, number, removal, tree, window};
+use crate::merge_calls::{answer, batch, call, chmod, job, make, merge, merge_all, number, removal, tree};
 use crate::realms::Realms;
 use crate::rig::{Asks, Rig, file, name, quiet, refused, session, unlink};
 
@@ -26,17 +26,17 @@ fn calls_that_repeat_skip_or_come_late_change_nothing() {
     let claim = granted.claim;
     let events = job(&granted, root, 2, 6);
     let (first, rest) = events.split_at(10);
-    let w = window(0, 40);
-    let done = |n| MergeState { merged: Position(0), window: Some((Position(40), n)) };
+    let w = batch(0, 40);
+    let done = |n| MergeState { merged: Position(0), batch: Some((Position(40), n)) };
     let none = MergeState::default();
     assert_eq!(merge(&s, claim, w, 3, first, false).state, none, "a gap");
-    assert_eq!(merge(&s, claim, window(7, 40), 0, first, false).state, none, "not what comes next");
+    assert_eq!(merge(&s, claim, batch(7, 40), 0, first, false).state, none, "not what comes next");
     assert_eq!(merge(&s, claim, w, 0, first, false).state, done(10));
     let made = tree(&s, root);
     for again in [
         merge(&s, claim, w, 0, first, false),
         merge(&s, claim, w, 2, &first[2..5], false),
-        merge(&s, claim, window(0, 41), 0, first, false),
+        merge(&s, claim, batch(0, 41), 0, first, false),
         merge(&s, claim, w, 11, &rest[1..], true),
     ] {
         assert_eq!((again.state, again.lost.len()), (done(10), 0));
@@ -44,20 +44,20 @@ fn calls_that_repeat_skip_or_come_late_change_nothing() {
     }
     // Half of it is done already.
     assert_eq!(merge(&s, claim, w, 5, &events[5..20], false).state, done(20));
-    let merged = MergeState { merged: Position(40), window: None };
+    let merged = MergeState { merged: Position(40), batch: None };
     let last = merge(&s, claim, w, 20, &events[20..], true);
     assert_eq!((last.state, last.lost.len(), last.conflicts.len()), (merged, 0, 0));
     assert_eq!(merge(&s, claim, w, 20, &events[20..], true).state, merged, "late");
     let expect: usize = 2 * (1 + 4);
     assert_eq!(tree(&s, root).len(), expect);
     assert!(tree(&s, root).iter().all(|(path, mode)| *mode == if path.len() == 3 { 0o755 } else { 0o640 }));
-    // A window without events.
-    assert_eq!(merge(&s, claim, window(40, 44), 0, &[], true).state.merged, Position(44));
+    // A batch without events.
+    assert_eq!(merge(&s, claim, batch(40, 44), 0, &[], true).state.merged, Position(44));
     let used = s.realms()[0].used;
     assert_eq!(used, 14, "numbers of merged inodes");
     s.end(claim, false).expect("ends");
     assert_eq!(
-        refused(s.try_call(Call::Realm(Box::new(call(claim, window(44, 45), 0, &[], true))))),
+        refused(s.try_call(Call::Realm(Box::new(call(claim, batch(44, 45), 0, &[], true))))),
         Refusal::Stale
     );
     let claim = s.decouple(root, 2, ALLOW).claim;
@@ -76,11 +76,11 @@ fn a_server_that_crashes_anywhere_in_a_merge_goes_on_where_it_was() {
     server.checkpoint().expect("checkpoint");
     drop(s);
     rig.crash(&server);
-    let whole = MergeWindow { after: Position(0), upto: Position(events.len() as u64) };
+    let whole = MergeBatch { after: Position(0), upto: Position(events.len() as u64) };
     // In pieces of three.
     let send_all = |s: &chiton_server::EmbeddedSession, claim, mut state: MergeState| {
         while state.merged < whole.upto {
-            let done = state.window.map_or(0, |(_, done)| done as usize);
+            let done = state.batch.map_or(0, |(_, done)| done as usize);
             let end = events.len().min(done + 3);
             state = merge(s, claim, whole, done as u64, &events[done..end], end == events.len()).state;
         }
@@ -110,7 +110,7 @@ fn a_server_that_crashes_anywhere_in_a_merge_goes_on_where_it_was() {
         let server = rig.start(quiet());
         let s = session(&server);
         let again = s.attach(granted.claim.realm, 3);
-        resumed.insert(again.state.window.map_or(again.state.merged.0, |(_, done)| done));
+        resumed.insert(again.state.batch.map_or(again.state.merged.0, |(_, done)| done));
         assert_eq!(send_all(&s, again.claim, again.state), expect, "cut at {cut} of {}", bytes.len());
         drop(s);
         server.abandon();
@@ -175,10 +175,10 @@ fn hostile_events_touch_nothing_but_the_subtree_and_its_numbers() {
     assert_eq!(tree(&s, root), [("/inside".to_owned(), 0o755), ("/inside/good".to_owned(), 0o755)]);
     assert_eq!(s.realms().len(), 1);
     let malformed = |call| matches!(s.try_realm(call), Err(Failure::Malformed(_)));
-    let next = window(14, 20);
+    let next = batch(14, 20);
     let garbage = |bytes: &[u8], count| RealmCall::Merge {
         claim,
-        window: next,
+        batch: next,
         from: 0,
         count,
         events: bytes.to_vec(),
@@ -191,7 +191,7 @@ fn hostile_events_touch_nothing_but_the_subtree_and_its_numbers() {
             && malformed(garbage(&[15, 1], 2))
     );
     assert!(malformed(garbage(&[15, 1].repeat(5000), MERGE_EVENTS_MAX as u32 + 1)));
-    assert!(malformed(call(claim, window(14, 14), 0, &[], true)));
+    assert!(malformed(call(claim, batch(14, 14), 0, &[], true)));
     assert!(malformed(call(claim, next, u64::MAX, &[Event::NOTHING], true)));
     let other = session(&server);
     assert_eq!(
@@ -272,15 +272,15 @@ fn abort_stops_at_the_first_conflict_and_blind_sees_none() {
     let merged = merge_all(&s, granted.claim, &events);
     assert!(merged.stopped);
     assert_eq!(merged.conflicts[0].kind, ConflictKind::AttrEdit);
-    assert_eq!(merged.state.window, Some((Position(2), 1)), "nothing from there on");
+    assert_eq!(merged.state.batch, Some((Position(2), 1)), "nothing from there on");
     assert_eq!(s.getattr(f).expect("there").0.mode, Mode(0o700));
-    let RealmCall::Merge { claim, window, from, count, events, last, .. } =
-        call(granted.claim, window(0, 2), 0, &events, true)
+    let RealmCall::Merge { claim, batch, from, count, events, last, .. } =
+        call(granted.claim, batch(0, 2), 0, &events, true)
     else {
         unreachable!("made so")
     };
     let merged =
-        answer(s.try_realm(RealmCall::Merge { claim, window, from, count, events, last, blind: true }));
+        answer(s.try_realm(RealmCall::Merge { claim, batch, from, count, events, last, blind: true }));
     assert_eq!((merged.stopped, merged.conflicts.len(), merged.state.merged), (false, 0, Position(2)));
     assert_eq!(s.getattr(f).expect("there").0.mode, Mode(0o600));
 }
@@ -296,9 +296,9 @@ fn what_contradicted_is_told_again_to_who_asks_again() {
     let granted = s.decouple(root, 1, ALLOW);
     let change = chiton_model::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
     s.op(Op::SetAttr { ino: f, change });
-    let first = call(granted.claim, window(0, 2), 0, &[chmod(f, 0o600)], false);
+    let first = call(granted.claim, batch(0, 2), 0, &[chmod(f, 0o600)], false);
     let second = [make(root, "mine", number(&granted, 0), Kind::File)];
-    let second = call(granted.claim, window(0, 2), 1, &second, true);
+    let second = call(granted.claim, batch(0, 2), 1, &second, true);
     let told = answer(s.try_realm(first.clone()));
     assert_eq!(told.conflicts.len(), 1);
     let again = answer(s.try_realm(first.clone()));
@@ -336,7 +336,7 @@ fn merges_of_one_directory_take_turns() {
     answer(turn(&a, one.claim, true));
     assert_eq!(turn(&b, two.claim, true), busy);
     let events = [make(root, "f", number(&two, 0), Kind::File)];
-    assert_eq!(b.try_realm(call(two.claim, window(0, 1), 0, &events, true)), busy);
+    assert_eq!(b.try_realm(call(two.claim, batch(0, 1), 0, &events, true)), busy);
     let merging: Vec<bool> = b.realms().iter().map(|info| info.is_merging).collect();
     assert_eq!(merging, [true, false]);
     assert_eq!(turn(&b, one.claim, false), Err(Failure::Refused(Refusal::Stale)), "of another's");
@@ -360,7 +360,7 @@ fn what_is_done_about_conflicts_can_be_said_anew() {
     let granted = s.decouple(root, 1, &format!("{ALLOW}\non_conflict: abort"));
     let change = chiton_model::AttrChange { mode: Some(Mode(0o700)), ..Default::default() };
     s.op(Op::SetAttr { ino: f, change });
-    let merge = call(granted.claim, window(0, 1), 0, &[chmod(f, 0o600)], true);
+    let merge = call(granted.claim, batch(0, 1), 0, &[chmod(f, 0o600)], true);
     assert!(answer(s.try_realm(merge.clone())).stopped);
     let claim = Claim { generation: 9, ..granted.claim };
     let on_conflict = OnConflict::Overwrite;
@@ -412,10 +412,10 @@ fn merges_of_several_take_turns_with_all_others() {
             let s = &s;
             scope.spawn(move || {
                 let events = job(granted, *root, 3, 900);
-                let whole = window(0, events.len() as u64);
+                let whole = batch(0, events.len() as u64);
                 let mut state = MergeState::default();
                 while state.merged < whole.upto {
-                    let done = state.window.map_or(0, |(_, done)| done as usize);
+                    let done = state.batch.map_or(0, |(_, done)| done as usize);
                     let end = events.len().min(done + MERGE_EVENTS_MAX);
                     let merged =
                         merge(s, granted.claim, whole, done as u64, &events[done..end], end == events.len());

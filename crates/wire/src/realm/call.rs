@@ -84,13 +84,13 @@ choice! {
         5 Merge {
             claim: Claim,
             /// The piece of the decoupled journal that they are from.
-            window: MergeWindow,
-            /// Number of the first event here among those of the window, from 0.
+            batch: MergeBatch,
+            /// Number of the first event here among those of the batch, from 0.
             from: u64,
             count: u32 as EventCount,
             /// The events, encoded one after another.
             events: Vec<u8>,
-            /// These are the window's last.
+            /// These are the batch's last.
             last: bool,
             /// Apply without asking what others did: only hostile or impossible events are refused.
             blind: bool,
@@ -183,7 +183,7 @@ record! {
     /// A piece of a decoupled journal, squashed as one: events of positions past `after` up to `upto`. The same piece must
     /// give the same events each time it is sent.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct MergeWindow "window" {
+    pub struct MergeBatch "batch" {
         /// Everything up to here was merged before.
         pub after: Position,
         /// Its last position.

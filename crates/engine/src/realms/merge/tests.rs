@@ -9,7 +9,7 @@ use chiton_types::{
     Cred, Epoch, Ino, Kind, Mode, Name, PlateId, Plates, Position, RealmId, Seq, SessionId, Time,
 };
 use chiton_wire::{
-    Answer, Call, Claim, MERGE_EVENTS_MAX, MergeWindow, RealmAnswer, RealmCall, Reply, Request,
+    Answer, Call, Claim, MERGE_EVENTS_MAX, MergeBatch, RealmAnswer, RealmCall, Reply, Request,
 };
 
 use super::PIECE_EVENTS;
@@ -163,7 +163,7 @@ impl Bench {
         let ns = self.engine.namespace();
         let done = |id: &RealmId| {
             let state = ns.decoupling(*id).expect("there").state;
-            state.window.map_or(state.merged.0, |(_, done)| done)
+            state.batch.map_or(state.merged.0, |(_, done)| done)
         };
         realms.iter().map(done).collect()
     }
@@ -190,17 +190,9 @@ fn merge_call(claim: Claim, root: Ino, first: Ino) -> Call {
         };
         event.encode(&mut events);
     }
-    let window = MergeWindow { after: Position(0), upto: Position(MERGE_EVENTS_MAX as u64) };
+    let batch = MergeBatch { after: Position(0), upto: Position(MERGE_EVENTS_MAX as u64) };
     let count = MERGE_EVENTS_MAX as u32;
-    Call::Realm(Box::new(RealmCall::Merge {
-        claim,
-        window,
-        from: 0,
-        count,
-        events,
-        last: true,
-        blind: false,
-    }))
+    Call::Realm(Box::new(RealmCall::Merge { claim, batch, from: 0, count, events, last: true, blind: false }))
 }
 
 #[test]
