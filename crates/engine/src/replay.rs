@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - The frames are applied in order, whole; a frame that waits for rows goes on where it stopped.
-//! - Sessions and their windows come out as rows and frames say, nothing more.
+//! - Sessions and their dedup come out as rows and frames say, nothing more.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ pub enum Canary {
     /// The journal's sync returns without having synced.
     FsyncSkipped,
     /// Operations that are sent again come as new ones: the server cannot know them as duplicates.
-    WindowForgets,
+    DedupForgets,
     /// The network releases leases before their holder has received the recall.
     LeaseNotRecalled,
     /// Reservations of inode numbers are lost: a restart hands out old numbers.
@@ -38,7 +38,7 @@ pub enum Canary {
 impl Canary {
     pub const ALL: [Canary; 15] = [
         Canary::FsyncSkipped,
-        Canary::WindowForgets,
+        Canary::DedupForgets,
         Canary::LeaseNotRecalled,
         Canary::InodesReused,
         Canary::FenceIgnored,

@@ -49,7 +49,7 @@ fn a_journal_that_is_not_synced_is_noticed() {
 
 #[test]
 fn operations_that_are_carried_out_twice_are_noticed() {
-    is_noticed(Canary::WindowForgets, 10, &["exactly-once", "crash oracle", "linearizability", "one client"]);
+    is_noticed(Canary::DedupForgets, 10, &["exactly-once", "crash oracle", "linearizability", "one client"]);
 }
 
 #[test]

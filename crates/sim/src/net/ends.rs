@@ -188,7 +188,7 @@ impl Wire for ClientEnd {
         request.encode(&mut bytes);
         scheduler().mix(bytes.len() as u64);
         let conn = self.conn.clone();
-        let forgets = self.net.0.canary == Some(Canary::WindowForgets);
+        let forgets = self.net.0.canary == Some(Canary::DedupForgets);
         let hides = self.net.0.canary == Some(Canary::DeclarationLost);
         let deafens = self.net.0.canary == Some(Canary::GroupsForgotten);
         let loses = self.net.0.canary == Some(Canary::MergeLoses);
