@@ -218,9 +218,9 @@ impl ClaimCalls {
         }
     }
 
-    /// A merge begins, or is over.
-    pub(crate) fn set_merging(&self, begins: bool) -> Result<(), RealmError> {
-        let call = RealmCall::Turn { claim: self.claim, begins };
+    /// Takes or frees the merge lock.
+    pub(crate) fn set_merge_lock(&self, acquire: bool) -> Result<(), RealmError> {
+        let call = RealmCall::MergeLock { claim: self.claim, acquire };
         match self.calls.ask("the lock for merges of this directory cannot be taken", call)? {
             RealmAnswer::Merged(_) => Ok(()),
             _ => Err(RealmError::nonsense("no state of a merge")),

@@ -1,4 +1,4 @@
-//! Merges of one directory take turns: pieces of two would interleave.
+//! The lock that lets one decoupling of a directory merge at a time: pieces of two merges would interleave.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::error::RealmError;
 
 /// How long a merge waits for another merge of the directory.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is asked whether that is over.
+/// Time between two attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// It is this decoupling's turn until this is dropped.
+/// Holds the lock until it is dropped.
 pub(crate) struct MergeLock<'a> {
     calls: &'a ClaimCalls,
 }
 
 impl Drop for MergeLock<'_> {
     fn drop(&mut self) {
-        // If that is lost, the turn ends with the session, or the decoupling.
-        let _ = self.calls.set_merging(false);
+        // If that message is lost, the server frees the lock with the session, or with the decoupling.
+        let _ = self.calls.set_merge_lock(false);
     }
 }
 
@@ -39,7 +39,7 @@ impl<'a> MergeLock<'a> {
     ) -> Result<MergeLock<'a>, RealmError> {
         let begun = world.monotonic();
         loop {
-            match calls.set_merging(true) {
+            match calls.set_merge_lock(true) {
                 Ok(()) => return Ok(MergeLock { calls }),
                 Err(error) if error.refusal() != Refusal::Busy => return Err(error),
                 Err(_) if world.monotonic().saturating_sub(begun) >= PATIENCE => break,

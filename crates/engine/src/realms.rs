@@ -62,7 +62,7 @@ pub(crate) struct Realms {
     /// The last answers to merge calls.
     answered: BTreeMap<RealmId, Answered>,
     /// Which decoupling holds the merge lock of a directory. In memory only: a client that waits asks again.
-    mergers: BTreeMap<Ino, (Claim, SessionId)>,
+    merge_locks: BTreeMap<Ino, (Claim, SessionId)>,
     /// Position of the last event that ended a claim: an ended decoupling, or one that another client attached to.
     claims_ended: Position,
 }
@@ -170,7 +170,7 @@ impl RealmHandler<'_> {
                 self.merge(&caller, call, &mut task.merging, m).map(|answer| (answer, NOW))
             }
             RealmCall::Resolve { claim, on_conflict } => self.resolve_by(&caller, *claim, *on_conflict, m),
-            RealmCall::Turn { claim, begins } => self.merge_lock(&caller, *claim, *begins),
+            RealmCall::MergeLock { claim, acquire } => self.merge_lock(&caller, *claim, *acquire),
             RealmCall::Settle { claim, files } => self.settle_files(&caller, *claim, files, m),
             RealmCall::End { claim, force } => self.end_decoupling(&caller, *claim, *force, m),
             RealmCall::BecomeBranch { realm, name } => self.become_branch(&caller, *realm, name.as_ref(), m),
@@ -361,17 +361,17 @@ impl RealmHandler<'_> {
     }
 
     /// Takes or frees a directory's merge lock: pieces of two merges would interleave.
-    fn merge_lock(&mut self, caller: &Caller<'_>, claim: Claim, begins: bool) -> Found {
+    fn merge_lock(&mut self, caller: &Caller<'_>, claim: Claim, acquire: bool) -> Found {
         let decoupling = self.shards.claimed(caller, claim)?;
         let (root, state) = (decoupling.root(), decoupling.state);
-        let holder = self.merger_of(root);
-        if begins && holder.is_some_and(|holder| holder.realm != claim.realm) {
+        let holder = self.merge_lock_holder(root);
+        if acquire && holder.is_some_and(|holder| holder.realm != claim.realm) {
             return Err(Refusal::Busy.into());
         }
-        if begins {
-            self.shards.realms.mergers.insert(root, (claim, caller.session));
+        if acquire {
+            self.shards.realms.merge_locks.insert(root, (claim, caller.session));
         } else if holder == Some(claim) {
-            self.shards.realms.mergers.remove(&root);
+            self.shards.realms.merge_locks.remove(&root);
         }
         Ok((
             RealmAnswer::Merged(Merged { state, position: self.output.journalled(), ..Merged::default() }),
@@ -379,9 +379,9 @@ impl RealmHandler<'_> {
         ))
     }
 
-    /// The decoupling whose turn it is to merge in a directory: as long as its client, and that client's session, are there.
-    pub(crate) fn merger_of(&self, root: Ino) -> Option<Claim> {
-        let (claim, session) = *self.shards.realms.mergers.get(&root)?;
+    /// The decoupling that holds a directory's merge lock. The lock ends with its client, and with that client's session.
+    pub(crate) fn merge_lock_holder(&self, root: Ino) -> Option<Claim> {
+        let (claim, session) = *self.shards.realms.merge_locks.get(&root)?;
         let has_it = |d: &Decoupling| d.generation == claim.generation && d.owner == session;
         let lives = self.clients.sessions.get(session).is_some()
             && self.shards.ns.decoupling(claim.realm).is_some_and(has_it);

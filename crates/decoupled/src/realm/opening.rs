@@ -244,7 +244,7 @@ impl Realm {
     }
 }
 
-/// Merges a journal up to a position, in this client's turn, before an engine runs over it.
+/// Takes the merge lock and merges a journal up to a position, before an engine runs over it.
 fn merge_before_opening(
     (calls, root, world): (&ClaimCalls, Ino, &SharedWorld),
     place: &Arc<dyn Place>,

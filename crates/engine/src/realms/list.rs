@@ -75,7 +75,7 @@ impl RealmHandler<'_> {
             state: d.state,
             reserved,
             used,
-            is_merging: self.merger_of(d.root()).is_some_and(|claim| claim.realm == d.id),
+            is_merging: self.merge_lock_holder(d.root()).is_some_and(|claim| claim.realm == d.id),
         })
     }
 }

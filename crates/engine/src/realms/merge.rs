@@ -11,7 +11,7 @@
 //! - The state decides which events are done, not the call: one that repeats, skips or comes late changes nothing.
 //! - A piece is bounded; between two pieces everybody else has their turn.
 //! - Nobody holds a lease on what changes.
-//! - One decoupling at a time is merged in a directory, if their clients take turns (`RealmCall::Turn`).
+//! - One decoupling at a time is merged in a directory, if their clients take the merge lock (`RealmCall::MergeLock`).
 
 use chiton_merge::{MergeContext, MergeStep, Skipped, plan_merge};
 use chiton_model::merge::{Conflict, MergeMap, MergeState, OnConflict};
@@ -111,7 +111,7 @@ impl RealmHandler<'_> {
         let call = MergeCall { claim, batch, from, last: *last, blind: *blind, count, events };
         let decoupling = self.shards.claimed(caller, claim)?;
         let (state, root) = (decoupling.state, decoupling.root());
-        if self.merger_of(root).is_some_and(|holder| holder.realm != claim.realm) {
+        if self.merge_lock_holder(root).is_some_and(|holder| holder.realm != claim.realm) {
             return Err(Refusal::Busy.into());
         }
         let mut under_way = match merging.take() {

@@ -308,9 +308,9 @@ fn what_contradicted_is_told_again_to_who_asks_again() {
     assert_eq!(answer(s.try_realm(first)).conflicts, [], "who asks for the next has heard of the one before");
 }
 
-/// Two merges of one directory take turns; a turn ends with its client.
+/// One decoupling of a directory merges at a time; its lock ends with its client.
 #[test]
-fn merges_of_one_directory_take_turns() {
+fn one_decoupling_of_a_directory_merges_at_a_time() {
     let rig = Rig::new();
     let server = rig.start(quiet());
     let (a, b) = (session(&server), session(&server));
@@ -329,23 +329,24 @@ fn merges_of_one_directory_take_turns() {
         }
     };
     let (one, two) = (branch(&a, "one", 1), branch(&b, "two", 2));
-    let turn =
-        |s: &EmbeddedSession, claim: Claim, begins: bool| s.try_realm(RealmCall::Turn { claim, begins });
+    let lock = |s: &EmbeddedSession, claim: Claim, acquire: bool| {
+        s.try_realm(RealmCall::MergeLock { claim, acquire })
+    };
     let busy = Err(Failure::Refused(Refusal::Busy));
-    answer(turn(&a, one.claim, true));
-    answer(turn(&a, one.claim, true));
-    assert_eq!(turn(&b, two.claim, true), busy);
+    answer(lock(&a, one.claim, true));
+    answer(lock(&a, one.claim, true));
+    assert_eq!(lock(&b, two.claim, true), busy);
     let events = [make(root, "f", number(&two, 0), Kind::File)];
     assert_eq!(b.try_realm(call(two.claim, batch(0, 1), 0, &events, true)), busy);
     let merging: Vec<bool> = b.realms().iter().map(|info| info.is_merging).collect();
     assert_eq!(merging, [true, false]);
-    assert_eq!(turn(&b, one.claim, false), Err(Failure::Refused(Refusal::Stale)), "of another's");
-    answer(turn(&a, one.claim, false));
-    answer(turn(&b, two.claim, true));
+    assert_eq!(lock(&b, one.claim, false), Err(Failure::Refused(Refusal::Stale)), "of another's");
+    answer(lock(&a, one.claim, false));
+    answer(lock(&b, two.claim, true));
     assert_eq!(merge_all(&b, two.claim, &events).skipped, 0);
-    assert_eq!(turn(&a, one.claim, true), busy);
+    assert_eq!(lock(&a, one.claim, true), busy);
     drop(b);
-    answer(a.try_realm(RealmCall::Turn { claim: one.claim, begins: true }));
+    answer(a.try_realm(RealmCall::MergeLock { claim: one.claim, acquire: true }));
 }
 
 /// What is done about conflicts can be said anew, and holds after a crash.

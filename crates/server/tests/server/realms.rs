@@ -574,7 +574,7 @@ fn nobody_hears_of_an_end_that_a_crash_can_take_back() {
     let of_the_holder = [
         RealmCall::Check { claim, inodes: Vec::new(), names: Vec::new() },
         RealmCall::Rows { claim, needs: Vec::new() },
-        RealmCall::Turn { claim, begins: true },
+        RealmCall::MergeLock { claim, acquire: true },
         RealmCall::Object { claim, name: "0".to_owned(), what: object },
         RealmCall::Attach { realm: claim.realm, nonce: 8, journal_at: String::new() },
         RealmCall::End { claim, force: false },
@@ -591,7 +591,7 @@ fn nobody_hears_of_an_end_that_a_crash_can_take_back() {
     let claim = next.attach(claim.realm, 9).claim;
     assert_eq!(next.end(claim, false), Ok(RealmAnswer::Ended));
     assert_eq!(
-        refused(next.try_call(Call::Realm(Box::new(RealmCall::Turn { claim, begins: true })))),
+        refused(next.try_call(Call::Realm(Box::new(RealmCall::MergeLock { claim, acquire: true })))),
         Refusal::Stale
     );
 }

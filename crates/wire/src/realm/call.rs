@@ -102,12 +102,12 @@ choice! {
             /// What is done.
             on_conflict: OnConflict,
         }
-        /// The client is about to merge, or has merged: [`super::RealmAnswer::Merged`] with how far merging is. One at a time merges in a
-        /// directory: [`chiton_types::Refusal::Busy`] while another does.
-        14 Turn {
+        /// Takes or frees the merge lock of the directory: [`super::RealmAnswer::Merged`] with how far merging is, or
+        /// [`chiton_types::Refusal::Busy`] while another decoupling has the lock.
+        14 MergeLock {
             claim: Claim,
-            /// It begins; else it is over.
-            begins: bool,
+            /// Takes the lock; else frees it.
+            acquire: bool,
         }
         /// The client looked at files of others, and has in its own, durably, what came of them: a merge that meets one as it was
         /// then lets ours prevail: [`super::RealmAnswer::Merged`] with how far merging is.
