@@ -9,6 +9,7 @@
 mod recovery;
 mod rig;
 mod row_fetches;
+mod socket_rig;
 
 mod away;
 mod blocks;

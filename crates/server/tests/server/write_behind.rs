@@ -1,10 +1,8 @@
 //! Pending operations of write-behind: the server plans them like others, with the inode numbers that it granted, and after a
 //! crash before operations that were never answered.
 
-use std::time::Duration;
-
-use crate::exactly_once::{Client, never_answered, serve};
-use crate::rig::{Asks, Rig, file, make, quiet, session, unlink, world};
+use crate::rig::{Asks, file, make, quiet, session, unlink, world};
+use crate::socket_rig::{Client, SocketRig, never_answered, patient};
 use chiton_model::{Body, Make, Op};
 use chiton_types::{Attr, Ino, Kind, Position, Refusal, Time};
 use chiton_wire::{Acknowledged, Again, Answer, Call, Failure, LeaseMode, Query};
@@ -22,6 +20,13 @@ fn lease(c: &Client, dir: Ino) -> (bool, Attr, (Ino, Ino)) {
         Ok(Answer::Names { leased, attr, numbers, .. }) => (leased, attr, numbers),
         other => panic!("{other:?}"),
     }
+}
+
+/// The first of the inode numbers that come with the lease.
+fn first_leased_number(c: &Client, dir: Ino) -> Ino {
+    let (leased, _, (from, _)) = lease(c, dir);
+    assert!(leased);
+    from
 }
 
 type Results = Vec<Result<(Position, LeaseMode), Failure>>;
@@ -71,13 +76,10 @@ fn refusals(results: Result<Results, Failure>) -> Vec<Option<Refusal>> {
 
 #[test]
 fn pending_operations_are_planned_with_the_numbers_and_times_that_callers_got() {
-    let tmp = tempfile::tempdir().expect("a directory");
-    let rig = Rig::new();
-    let server = rig.start(quiet());
-    let address = serve(&server, tmp.path());
-    let c = Client::new(&address);
-    let _recalls = c.recalls(&address);
-    let dir = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made").1.attr.expect("made").ino;
+    let rig = SocketRig::start(quiet());
+    let c = rig.client();
+    let _recalls = rig.recalls(&c);
+    let dir = c.first_dir("d");
     let n = |ino: Ino, n: u64| Ino(ino.0 + n);
     // Without a lease nothing is taken.
     assert_eq!(
@@ -119,64 +121,48 @@ fn pending_operations_are_planned_with_the_numbers_and_times_that_callers_got() 
     assert_eq!(again.expect("carried out").len(), 2);
     assert_eq!(c.list(dir, false).len(), 3);
     // Who dies with the server gets no names.
-    let inside = session(&server);
+    let inside = session(&rig.server);
     let answer = inside.try_call(Call::LeaseNames { dir, numbers: 10 });
     assert!(matches!(answer, Ok(Answer::Names { leased: false, .. })), "{answer:?}");
     assert_eq!(
         c.try_call(Call::LeaseNames { dir: from, numbers: 1 }),
         Err(Failure::Refused(Refusal::NotDir))
     );
-    server.shutdown().expect("ends");
+    rig.server.shutdown().expect("ends");
 }
 
 #[test]
 fn after_a_crash_pending_operations_come_before_unanswered_ones() {
-    let tmp = tempfile::tempdir().expect("a directory");
-    let mut rig = Rig::new();
-    let mut options = quiet();
-    options.journal.flush_interval = Duration::from_secs(3600);
-    (options.grace_ms, options.session_ms) = (60_000, 60_000);
-    let server = rig.start(options.clone());
-    let address = serve(&server, tmp.path());
+    let mut rig = SocketRig::start(patient());
     // The other's session is the older one: by sessions alone, it would come first.
-    let (other, c) = (Client::new(&address), Client::new(&address));
-    let _recalls = c.recalls(&address);
-    let dir = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made").1.attr.expect("made").ino;
-    let (leased, _, (from, _)) = lease(&c, dir);
-    assert!(leased);
+    let (other, c) = (rig.client(), rig.client());
+    let _recalls = rig.recalls(&c);
+    let dir = c.first_dir("d");
+    let from = first_leased_number(&c, dir);
     c.commit();
-    rig.crash(&server);
-
-    let server = rig.start(options);
-    let address = serve(&server, tmp.path());
+    rig.crash_and_restart();
     std::thread::scope(|scope| {
         // It asked for the name and waited for the lease; another client had acknowledged it before.
-        let other2 = other.resume(&address, 1);
+        let other2 = rig.resume(&other, 1);
         let asks = scope.spawn(move || other2.numbered(1, never_answered(), file(dir, "f")));
-        let c2 = c.resume(&address, 2);
-        let known =
-            c2.request(1, never_answered(), Call::Op { op: make(Ino::ROOT, "d", Make::Dir), open: false });
-        c2.connection.send(&known);
+        let c2 = rig.resume(&c, 2);
+        c2.send(1, never_answered(), make(Ino::ROOT, "d", Make::Dir));
         c2.connection.flush();
         assert_eq!(refusals(report(&c2, 2, never_answered(), vec![(file(dir, "f"), from)])), [None]);
         assert_eq!(asks.join().expect("joined"), Err(Failure::Refused(Refusal::Exists)));
         assert_eq!(c2.lookup(dir, "f").0.expect("there").ino, from);
     });
-    server.shutdown().expect("ends");
+    rig.server.shutdown().expect("ends");
 }
 
 #[test]
 fn impossible_times_are_moved_to_the_nearest_possible() {
-    let tmp = tempfile::tempdir().expect("a directory");
-    let mut rig = Rig::new();
-    let server = rig.start(quiet());
-    let address = serve(&server, tmp.path());
-    let c = Client::new(&address);
-    let _recalls = c.recalls(&address);
-    let dir = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made").1.attr.expect("made").ino;
+    let mut rig = SocketRig::start(quiet());
+    let c = rig.client();
+    let _recalls = rig.recalls(&c);
+    let dir = c.first_dir("d");
     let granted = world().now();
-    let (leased, _, (from, _)) = lease(&c, dir);
-    assert!(leased);
+    let from = first_leased_number(&c, dir);
     let hour = 3_600_000_000_000;
     let slack = 120_000_000_000;
     let cases = [
@@ -199,36 +185,29 @@ fn impossible_times_are_moved_to_the_nearest_possible() {
     let of_dir = c.lookup(Ino::ROOT, "d").0.expect("there");
     assert!(of_dir.mtime.0 <= world().now().0 + slack, "{of_dir:?}");
     c.commit();
-    rig.crash(&server);
-
     // After a restart, too, and of operations that are asked for one by one.
-    let server = rig.start(quiet());
-    let address = serve(&server, tmp.path());
-    let c2 = c.resume(&address, 2);
+    rig.crash_and_restart();
+    let c2 = rig.resume(&c, 2);
     let absurd = Some(Again { time: Time(i64::MAX), ..never_answered().expect("some") });
     let made = vec![(file(dir, "pending"), Ino(from.0 + 4))];
     // All resends that were declared arrive before any is carried out.
-    c2.connection.send(&c2.request(7, absurd, Call::Op { op: file(dir, "asked"), open: false }));
+    c2.send(7, absurd, file(dir, "asked"));
     c2.connection.flush();
     assert_eq!(refusals(report_at(&c2, 6, never_answered(), Time(i64::MAX), made)), [None]);
     for name in ["pending", "asked"] {
         let made = c2.lookup(dir, name).0.expect("there");
         assert!(made.btime.0 <= world().now().0 + slack, "{name}: {made:?}");
     }
-    server.shutdown().expect("ends");
+    rig.server.shutdown().expect("ends");
 }
 
 #[test]
 fn maker_of_a_directory_holds_its_names_and_others_wait_to_look_there() {
-    let tmp = tempfile::tempdir().expect("a directory");
-    let rig = Rig::new();
-    let server = rig.start(quiet());
-    let address = serve(&server, tmp.path());
-    let (c, other) = (Client::new(&address), Client::new(&address));
-    let (recalls, _theirs) = (c.recalls(&address), other.recalls(&address));
-    let dir = c.numbered(1, None, make(Ino::ROOT, "d", Make::Dir)).expect("made").1.attr.expect("made").ino;
-    let (leased, _, (from, _)) = lease(&c, dir);
-    assert!(leased);
+    let rig = SocketRig::start(quiet());
+    let (c, other) = (rig.client(), rig.client());
+    let (recalls, _theirs) = (rig.recalls(&c), rig.recalls(&other));
+    let dir = c.first_dir("d");
+    let from = first_leased_number(&c, dir);
     let n = |n: u64| Ino(from.0 + n);
     let link = make(n(0), "link", Make::Symlink { target: b"to".to_vec() });
     let made = vec![(make(dir, "sub", Make::Dir), n(0)), (file(n(0), "f"), n(1)), (link, n(2))];
@@ -246,5 +225,5 @@ fn maker_of_a_directory_holds_its_names_and_others_wait_to_look_there() {
         assert_eq!(asks.join().expect("joined"), Err(Failure::Refused(Refusal::Stale)));
     });
     assert_eq!(other.list(n(0), false).len(), 1);
-    server.shutdown().expect("ends");
+    rig.server.shutdown().expect("ends");
 }
