@@ -54,7 +54,7 @@ pub trait Code<T> {
     /// If the bytes are not the encoding of a value within its limits.
     fn take(from: &mut Take<'_>) -> Result<T, Malformed>;
 
-    /// Whether [`Code::take`] would accept the counts and lengths of this value. Items of lists are not checked.
+    /// Whether [`Code::take`] would accept the counts and lengths of this value.
     ///
     /// # Errors
     /// The first limit that it exceeds.
@@ -72,6 +72,15 @@ pub trait Code<T> {
     #[inline]
     fn put_all(items: &[T], out: &mut Vec<u8>) {
         items.iter().for_each(|item| Self::put(item, out));
+    }
+
+    /// [`Code::check`] for the items of a list. Where items have no limits, the compiler drops the loop.
+    ///
+    /// # Errors
+    /// The first limit that an item exceeds.
+    #[inline]
+    fn check_all(items: &[T]) -> Result<(), OverLimit> {
+        items.iter().try_for_each(Self::check)
     }
 
     /// Reads the items of a list, of which as many bytes as `count` items take at least are there.
@@ -104,6 +113,15 @@ pub trait Tagged<T> {
     /// # Errors
     /// If no value has this tag, or as [`Code::take`].
     fn take_rest(tag: u8, from: &mut Take<'_>) -> Result<T, Malformed>;
+
+    /// Whether [`Tagged::take_rest`] would accept the counts and lengths of this value.
+    ///
+    /// # Errors
+    /// The first limit that it exceeds.
+    #[inline]
+    fn check_rest(_: &T) -> Result<(), OverLimit> {
+        Ok(())
+    }
 }
 
 /// A valid value of type `T`, for tests of round trips and for fuzzing.
@@ -176,10 +194,11 @@ impl fmt::Display for OverLimit {
 impl std::error::Error for OverLimit {}
 
 /// `code!(Type, bytes, "form", put, take[, json])`; `code!(Codec => Type, …)` is for a type that has another codec already.
-/// `draw = …`, at the end, says how a sample is drawn.
+/// `draw = …` says how a sample is drawn, and `check = …` at the end what is within the type's limits, if it has any.
 #[macro_export]
 macro_rules! code {
-    ($codec:ty => $type:ty, $min:expr, $form:expr, $put:expr, $take:expr $(, $json:expr)? $(; draw = $draw:expr)?) => {
+    ($codec:ty => $type:ty, $min:expr, $form:expr, $put:expr, $take:expr $(, $json:expr)?
+        $(; draw = $draw:expr)? $(; check = $check:expr)?) => {
         impl $crate::field::Code<$type> for $codec {
             const BYTES_MIN: usize = $min;
             fn form() -> String {
@@ -195,6 +214,11 @@ macro_rules! code {
                 let take: fn(&mut ::chiton_types::Take<'_>) -> Result<$type, ::chiton_types::Malformed> = $take;
                 take(from)
             }
+            $(#[inline]
+            fn check(value: &$type) -> Result<(), $crate::field::OverLimit> {
+                let check: fn(&$type) -> Result<(), $crate::field::OverLimit> = $check;
+                check(value)
+            })?
         }
         $(impl $crate::field::Shown<$type> for $codec {
             fn json(value: &$type) -> ::serde_json::Value {
@@ -296,6 +320,10 @@ impl<T, C: Code<T>> Code<Vec<T>> for Vec<C> {
         let count = from.count(C::BYTES_MIN)?;
         C::take_all(count, from)
     }
+    #[inline]
+    fn check(value: &Vec<T>) -> Result<(), OverLimit> {
+        C::check_all(value)
+    }
 }
 
 impl<T, C: Sample<T>> Sample<Vec<T>> for Vec<C> {
@@ -334,7 +362,8 @@ impl<T, C: Code<T>, const N: usize> Code<Vec<T>> for Max<C, N> {
     }
     #[inline]
     fn check(value: &Vec<T>) -> Result<(), OverLimit> {
-        within::<N>(value.len())
+        within::<N>(value.len())?;
+        C::check_all(value)
     }
 }
 
@@ -431,6 +460,10 @@ impl<T, C: Tagged<T>> Tagged<(Position, T)> for (Position, C) {
         let position = Position(from.u64()?);
         Ok((position, C::take_rest(tag, from)?))
     }
+    #[inline]
+    fn check_rest(value: &(Position, T)) -> Result<(), OverLimit> {
+        C::check_rest(&value.1)
+    }
 }
 
 impl<T, E, C: Tagged<T>, F: Tagged<E>> Tagged<Result<T, E>> for Result<C, F> {
@@ -455,6 +488,13 @@ impl<T, E, C: Tagged<T>, F: Tagged<E>> Tagged<Result<T, E>> for Result<C, F> {
     fn take_rest(tag: u8, from: &mut Take<'_>) -> Result<Result<T, E>, Malformed> {
         Ok(if tag < FAILURES { Ok(C::take_rest(tag, from)?) } else { Err(F::take_rest(tag, from)?) })
     }
+    #[inline]
+    fn check_rest(value: &Result<T, E>) -> Result<(), OverLimit> {
+        match value {
+            Ok(value) => C::check_rest(value),
+            Err(failure) => F::check_rest(failure),
+        }
+    }
 }
 
 impl<T, E, C: Tagged<T>, F: Tagged<E>> Code<Result<T, E>> for Result<C, F> {
@@ -471,6 +511,10 @@ impl<T, E, C: Tagged<T>, F: Tagged<E>> Code<Result<T, E>> for Result<C, F> {
     fn take(from: &mut Take<'_>) -> Result<Result<T, E>, Malformed> {
         let tag = from.u8()?;
         Self::take_rest(tag, from)
+    }
+    #[inline]
+    fn check(value: &Result<T, E>) -> Result<(), OverLimit> {
+        Self::check_rest(value)
     }
     // Without the detour over `Tagged`, which would copy each result once more: batches consist of little else.
     #[inline]

@@ -301,6 +301,18 @@ macro_rules! choice_code {
                     _ => return Err(::chiton_types::Malformed { expected: $form }),
                 })
             }
+            #[inline]
+            fn check_rest(value: &$name) -> Result<(), $crate::field::OverLimit> {
+                match value {
+                    $($name::$variant $({ $($in_tag,)? $($($bit,)+)? $($field,)* })? $(($($inner),+))? => {
+                        $($(<$crate::codec!($type $(, $codec)?) as $crate::field::Code<$type>>::check($field)
+                            .map_err(|over| over.of(stringify!($field)))?;)*)?
+                        $($(<$crate::codec!($inner_type $(, $inner_codec)?) as $crate::field::Code<$inner_type>>
+                            ::check($inner).map_err(|over| over.of(stringify!($inner)))?;)+)?
+                        Ok(())
+                    })+
+                }
+            }
         }
 
         impl $crate::field::Code<$name> for $coder {
@@ -318,18 +330,9 @@ macro_rules! choice_code {
                 let tag = from.u8()?;
                 <$coder as $crate::field::Tagged<$name>>::take_rest(tag, from)
             }
-            #[allow(unused_variables, reason = "flags have no limits")]
             #[inline]
             fn check(value: &$name) -> Result<(), $crate::field::OverLimit> {
-                match value {
-                    $($name::$variant $({ $($in_tag,)? $($($bit,)+)? $($field,)* })? $(($($inner),+))? => {
-                        $($(<$crate::codec!($type $(, $codec)?) as $crate::field::Code<$type>>::check($field)
-                            .map_err(|over| over.of(stringify!($field)))?;)*)?
-                        $($(<$crate::codec!($inner_type $(, $inner_codec)?) as $crate::field::Code<$inner_type>>
-                            ::check($inner).map_err(|over| over.of(stringify!($inner)))?;)+)?
-                        Ok(())
-                    })+
-                }
+                <$coder as $crate::field::Tagged<$name>>::check_rest(value)
             }
         }
 

@@ -6,7 +6,7 @@
 //!  │ id u64 │ epoch u64 │ durable u64│ tag │ the answer or the failure
 //! ```
 
-use chiton_model::field::{Code, Sample, Samples};
+use chiton_model::field::{Code, OverLimit, Sample, Samples};
 use chiton_types::codec::{Malformed, Take};
 use chiton_types::{Epoch, Position};
 
@@ -36,6 +36,7 @@ impl Code<Reply> for Reply {
     }
 
     fn put(reply: &Reply, out: &mut Vec<u8>) {
+        debug_assert_eq!(Reply::check(reply), Ok(()), "no client decodes {reply:?}");
         let mut head = [0u8; HEAD_BYTES];
         head[0..8].copy_from_slice(&reply.id.to_le_bytes());
         head[8..16].copy_from_slice(&reply.epoch.0.to_le_bytes());
@@ -48,6 +49,10 @@ impl Code<Reply> for Reply {
         let mut head = Take::new(from.take(HEAD_BYTES, "a reply's header")?);
         let (id, epoch, durable) = (head.u64()?, Epoch(head.u64()?), Position(head.u64()?));
         Ok(Reply { id, epoch, durable, result: Result::<Answer, Failure>::take(from)? })
+    }
+
+    fn check(reply: &Reply) -> Result<(), OverLimit> {
+        Result::<Answer, Failure>::check(&reply.result)
     }
 }
 

@@ -147,6 +147,7 @@ impl Code<Request> for Request {
     fn check(request: &Request) -> Result<(), OverLimit> {
         let groups = request.cred.groups.as_ref();
         groups.map_or(Ok(()), Groups::check).map_err(|over| over.of("groups"))?;
+        request.cred.privileges.as_ref().map_or(Ok(()), Privileges::check)?;
         Call::check(&request.call)
     }
 }

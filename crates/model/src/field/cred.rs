@@ -94,5 +94,9 @@ code!(
             let capabilities = Capabilities(from.number());
             Privileges { capabilities, scope: Scope::Mapped(Arc::new(IdMaps::sample(from))) }
         }
+    };
+    check = |privileges| match &privileges.scope {
+        Scope::Everywhere => Ok(()),
+        Scope::Mapped(maps) => IdMaps::check(maps),
     }
 );

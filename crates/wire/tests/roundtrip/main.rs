@@ -6,10 +6,14 @@
 mod allocated;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use chiton_model::Op;
 use chiton_model::field::{Code, Samples, Variants};
-use chiton_types::{Cred, Epoch, Ino, PlateId, Put, Seq, Take};
+use chiton_types::{
+    Capabilities, Cred, Epoch, ID_RANGES_MAX, IdMaps, IdRange, Ino, PlateId, Privileges, Put, Scope, Seq,
+    Take,
+};
 use chiton_wire::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -188,6 +192,41 @@ fn counts_that_lie_are_refused_before_memory_is_taken_for_them() {
     check("results", false, 2);
     check("entries", false, 5);
     check("bytes", false, 6);
+}
+
+#[test]
+fn limits_of_items_are_checked_at_both_ends() {
+    let over = |field, count, max| Err(OverLimit { field, count, max });
+    let text = "x".repeat(TEXT_BYTES_MAX + 1);
+    let object = |answer| Answer::Realm(RealmAnswer::Object(answer));
+    let short = ("x".repeat(TEXT_BYTES_MAX), 1);
+    let names = object(ObjectAnswer::Names(vec![short.clone(), (text.clone(), 2)]));
+    assert_eq!(Answer::check(&names), over("names", TEXT_BYTES_MAX + 1, TEXT_BYTES_MAX));
+    assert_eq!(Answer::check(&object(ObjectAnswer::Names(vec![short]))), Ok(()));
+    let at = RealmAnswer::VARIANTS.iter().position(|name| *name == "Realms").expect("a variant");
+    let drawn = |bytes: Vec<u8>| RealmAnswer::sample_variant(at, &mut Samples::new(&bytes));
+    let mut realms = (1..=9)
+        .map(|byte| drawn(vec![byte; 400]))
+        .find(|realms| matches!(realms, RealmAnswer::Realms(all) if all.len() > 1))
+        .expect("several decouplings are drawn");
+    assert_eq!(RealmAnswer::check(&realms), Ok(()));
+    let RealmAnswer::Realms(all) = &mut realms else { unreachable!("found above") };
+    all.last_mut().expect("several").journal_at = text;
+    let realms = Answer::Realm(realms);
+    assert_eq!(Answer::check(&realms), over("journal_at", TEXT_BYTES_MAX + 1, TEXT_BYTES_MAX));
+    for answer in [names, realms] {
+        let mut bytes = Vec::new();
+        Answer::put(&answer, &mut bytes);
+        assert!(Answer::take(&mut Take::new(&bytes)).is_err());
+    }
+    let mut mapped = ping();
+    let users = vec![IdRange { first: 0, count: 1 }; ID_RANGES_MAX + 1];
+    let scope = Scope::Mapped(Arc::new(IdMaps { users, groups: Vec::new() }));
+    mapped.cred.privileges = Some(Privileges { capabilities: Capabilities(1), scope });
+    assert_eq!(mapped.check_limits(), over("users", ID_RANGES_MAX + 1, ID_RANGES_MAX));
+    let mut bytes = Vec::new();
+    mapped.encode(&mut bytes);
+    assert!(Request::decode(&mut Take::new(&bytes)).is_err());
 }
 
 #[test]
