@@ -15,7 +15,6 @@ use crate::report::{Change, ChangeKind, Diff, SideVersion};
 
 pub(crate) type DirName = (Ino, Name);
 
-/// The changes to one inode.
 #[derive(Default)]
 struct InodeChanges {
     made: bool,

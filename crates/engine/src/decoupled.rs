@@ -19,7 +19,7 @@ use crate::wait_queue::Wait;
 
 pub use lazy_apply::{Creates, LazyApply};
 
-/// What only the engine of a decoupled client has.
+/// State that only the engine of a decoupled client has.
 pub(crate) struct Decoupled {
     /// Of these are the inodes that it makes: no number comes from the shards' counters.
     pub(crate) numbers: Granted,

@@ -18,7 +18,7 @@ use chiton_types::{Ino, Malformed, Position, Put, Seq, Take};
 /// Most operations that a session may have unsettled.
 pub(crate) const UNSETTLED_OPS_MAX: u64 = 1 << 22;
 
-/// What an operation became.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     carried_out: bool,

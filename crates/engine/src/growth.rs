@@ -97,7 +97,7 @@ impl Growths {
         self.out.values().filter(move |notice| notice.since < since).map(|notice| notice.slot)
     }
 
-    /// What a session has not acknowledged.
+    /// Notices that a session has not acknowledged.
     pub(crate) fn out_to(&self, slot: Slot) -> impl Iterator<Item = Recall> {
         self.out.iter().filter(move |(_, notice)| notice.slot == slot).map(|(id, notice)| recall(*id, notice))
     }

@@ -1,4 +1,4 @@
-//! Who may cache what: leases on inodes, and their recalls.
+//! Leases on inodes, which let sessions cache them, and their recalls.
 //!
 //! ```text
 //!   change by B ── A holds a lease? ──▶ recall to A ── A gives it back ──▶ B is tried again
@@ -46,7 +46,7 @@ const FREEZE: Duration = Duration::from_secs(1);
 /// Most recalls that are out while more are sent only because somebody looked.
 const DOWNGRADES_MAX: usize = 4_096;
 
-/// Who holds the names of a directory, and since when by the server's clock.
+/// The holder of the names of a directory, and since when by the server's clock.
 #[derive(Clone, Copy, Debug)]
 struct Named {
     slot: Slot,
@@ -69,7 +69,7 @@ pub(crate) struct Leases {
     rest: Duration,
     /// Grants in order, to find the oldest. Some are no longer true.
     order: VecDeque<(Ino, Slot)>,
-    /// Who may change a directory's names before it says so, beside what is in the table.
+    /// Exclusive holders of directories' names, beside the entries of the table.
     names: BTreeMap<Ino, Named>,
     live: BTreeSet<Slot>,
     /// Whether there is more than one: the clients in this process look at it.
@@ -150,7 +150,7 @@ impl Leases {
         }
     }
 
-    /// Who came back is back, and what they sent again is done.
+    /// No more sessions come back, and their resends are done.
     pub(crate) fn all_back(&mut self) {
         self.change(Change::AllBack);
         let only = self.live.first().copied();
@@ -241,7 +241,7 @@ impl Leases {
             && self.recalls.is_empty()
     }
 
-    /// What a session holds on an inode.
+    /// The lease of a session on an inode.
     pub(crate) fn mode(&self, ino: Ino, slot: Slot) -> LeaseMode {
         let holds = self.table.get(&ino);
         if let Some(hold) = holds.and_then(|holds| holds.iter().find(|h| h.slot == slot)) {
@@ -270,7 +270,7 @@ impl Leases {
         self.strongest_of_others(ino, slot) == LeaseMode::Exclusive
     }
 
-    /// Who else was given an exclusive lease on this inode. (One that holds everything was not given this one.)
+    /// Another session that was given an exclusive lease on this inode. (One that holds everything was not given this one.)
     pub(crate) fn other_writer(&self, ino: Ino, slot: Slot) -> Option<Slot> {
         let mut others = self.table.get(&ino)?.iter().filter(|hold| hold.slot != slot);
         others

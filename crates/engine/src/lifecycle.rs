@@ -25,7 +25,7 @@ use crate::wait_queue::{Task, Wait};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     pub session: SessionId,
-    /// What its client proves with that it is its client.
+    /// With this its client proves that it is the client.
     pub secret: u64,
 }
 

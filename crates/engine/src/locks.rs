@@ -21,14 +21,14 @@ use ranges::Ranges;
 /// Most locks and waiters of one inode.
 const LOCKS_MAX: usize = 65_536;
 
-/// Who owns a lock: a session and the owner's name within it.
+/// The owner of a lock: a session and the owner's name within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     pub(crate) slot: Slot,
     pub(crate) owner: u64,
 }
 
-/// What became of a request.
+/// The answer to a request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Set (or dropped).

@@ -16,7 +16,7 @@ pub enum Health {
     Failed,
 }
 
-/// What the outside looks like at the time of a call.
+/// State of the outside at the time of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
     pub now: Time,

@@ -1,7 +1,7 @@
-//! Who has which inode open, and how often.
+//! Counts of the opens of each inode, by session.
 //!
 //! Invariants:
-//! - Counts are never 0: what is closed is forgotten.
+//! - Counts are never 0: a closed inode has none.
 //! - Opens are not journalled. After a restart sessions declare theirs again; until then nobody's orphan is freed.
 
 use chiton_types::Ino;

@@ -42,7 +42,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// What holds where there is no policy.
+    /// Sets the policy that holds where there is none.
     pub(crate) fn set_default(&mut self, policy: Arc<Policy>) {
         self.default = policy;
     }
@@ -186,7 +186,7 @@ impl Shards {
             Some(own) => {
                 let text = own.text.clone().unwrap_or_default();
                 let around = self.around(root)?;
-                // What was set was checked; what cannot be read now holds as what is around.
+                // The text was checked when it was set. If it cannot be read now, the policy around holds.
                 resolve(&text, &around).map_or(around, |(_, policy)| Arc::new(policy))
             }
         };
@@ -221,7 +221,7 @@ impl Shards {
         }
     }
 
-    /// What a text would make of the policy around a directory.
+    /// The policy that a text would make of the one around a directory.
     pub(crate) fn policy_on_top(&mut self, dir: Ino, text: &[u8]) -> Result<Arc<Policy>, Stop> {
         let around = self.around(dir)?;
         let (_, policy) = resolve(&text_of(text)?, &around).ok_or(Refusal::Invalid)?;
@@ -263,7 +263,7 @@ impl Shards {
     }
 
     fn crossing_names(&mut self, ino: Ino) -> Result<Vec<u8>, Stop> {
-        /// What an attribute's value can hold.
+        /// Most bytes in an attribute's value.
         const BYTES_MAX: usize = 60 << 10;
         let mut lines = Vec::new();
         for (file, dirs) in self.ns.crossing(ino)? {

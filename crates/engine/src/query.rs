@@ -23,7 +23,7 @@ use crate::wait_queue::{Ticket, Wait};
 /// Most entries in one answer.
 const ENTRIES_MAX: u32 = 16_384;
 
-/// What a question may touch.
+/// The state that a question may touch.
 pub(crate) struct QueryHandler<'a> {
     pub(crate) shards: &'a mut Shards,
     pub(crate) clients: &'a mut Clients,
@@ -274,7 +274,7 @@ impl QueryHandler<'_> {
             return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
         }
         if !self.clients.leases.is_alone(slot) && self.clients.leases.mode(ino, slot) < mode {
-            // Who comes later waits behind those who wait, but for the one they all wait for.
+            // A new request waits behind those that wait already, unless it is from the session whose lease they all wait for.
             let behind = ticket.is_none()
                 && self.clients.leases.is_wanted(ino)
                 && !self.clients.leases.is_recalled(ino, slot);

@@ -52,7 +52,7 @@ const SPREAD_SHARDS: u64 = 8;
 /// Inodes looked for in the metadata store at a time.
 const NEEDS_AT_ONCE: usize = 4096;
 
-/// What the engine keeps about realms beside the namespace.
+/// State about realms beside the namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Realms {
     /// Ids never used, for the writers of decouplings that begin.
@@ -80,7 +80,7 @@ pub(crate) struct Caller<'a> {
     cred: &'a Cred,
 }
 
-/// What a call about decouplings may touch.
+/// The state that a call about decouplings may touch.
 pub(crate) struct RealmHandler<'a> {
     shards: &'a mut Shards,
     clients: &'a mut Clients,
@@ -88,7 +88,7 @@ pub(crate) struct RealmHandler<'a> {
     commands: &'a mut Vec<Command>,
 }
 
-/// What a client asks for that takes a subtree for itself.
+/// The request of a client that takes a subtree for itself.
 struct Wanted<'a> {
     root: Ino,
     branch: Option<&'a Name>,
@@ -138,7 +138,6 @@ impl Engine {
             || self.shards.ns.decouplings().any(|d| d.map.writer() == writer && d.owner == session)
     }
 
-    /// What a call about decouplings may touch.
     pub(crate) fn realms(&mut self) -> RealmHandler<'_> {
         RealmHandler {
             shards: &mut self.shards,
@@ -210,9 +209,9 @@ impl RealmHandler<'_> {
         self.shards.ns.access(caller.cred, root, access::READ | access::WRITE | access::EXEC)?;
         self.shards.ns.plan_decouple(root, wanted.branch)?;
         let policy = self.shards.policy_wanted(wanted, caller.cred)?;
-        // What the client builds on must not be what only memory holds.
+        // The client must not build on changes that only memory holds.
         self.shards.settle()?;
-        // What is done in a branch changes nothing here: who reads goes on.
+        // Work in a branch changes nothing here: readers keep their leases.
         let keep = if wanted.branch.is_some() { LeaseMode::Shared } else { LeaseMode::None };
         self.recall_below(root, keep, m)?;
         let Some(writer) = self.shards.realms.writers.pop() else { return Err(Refusal::NoSpace.into()) };
@@ -388,7 +387,7 @@ impl RealmHandler<'_> {
         lives.then_some(claim)
     }
 
-    /// What came of files of others is in the decoupled side's own.
+    /// The decoupled side has the merged content of these files of others in its own journal.
     fn settle_files(
         &mut self,
         caller: &Caller<'_>,
@@ -454,7 +453,7 @@ impl RealmHandler<'_> {
         // Its blocks that nothing names are swept as those of a dead session.
         self.commands.push(Command::DropSession(SessionId(writer), self.output.position));
         self.clients.leases.decoupled(self.shards.ns.has_decouplings());
-        // What it could have brought back is nobody's any more.
+        // Nobody needs the orphans any more that it could have brought back.
         let free = self.shards.orphans.iter().filter(|ino| !self.clients.opens.is_open(**ino));
         self.shards.reclaims.extend(free);
     }

@@ -27,7 +27,7 @@ use crate::wait_queue::Task;
 /// So many times the grace are those waited for who are back and send.
 const GRACES_MAX: u32 = 3;
 
-/// What a known session still owes.
+/// A debt of a known session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owes {
     /// It has not come back.
@@ -76,7 +76,7 @@ impl Recovery {
         self.owes.contains_key(&session)
     }
 
-    /// A session is gone for good. What it sent is to be answered.
+    /// A session is gone for good. Returns its requests, which the caller answers.
     pub(crate) fn gone(&mut self, session: SessionId) -> Vec<Task> {
         self.owes.remove(&session);
         self.undeclared.remove(&session);
@@ -113,7 +113,7 @@ impl Recovery {
     pub(crate) fn finish(mut self) -> Vec<Task> {
         self.collected.sort_by_key(|task| {
             let again = task.request.again.unwrap_or_default();
-            // What an earlier start answered took effect, there as here, before all that came later.
+            // Operations that an earlier start answered took effect before all later ones, there as here.
             let answered = (again.boot, again.position);
             let former = match &task.request.call {
                 _ if again.position != Position(0) => answered,

@@ -162,7 +162,7 @@ impl Engine {
         self.output.position = position;
     }
 
-    /// What an event means to the server itself.
+    /// Replays the effects of an event on the server's own state.
     fn replay_own(&mut self, event: &Event, m: &Moment) -> Result<(), Malformed> {
         if let Event::Reserve { shard, counter_end } = event {
             let mark = self.shards.marks_at_start.get_mut(usize::from(shard.0));
@@ -219,7 +219,7 @@ impl Engine {
 }
 
 impl Shards {
-    /// The event as it fits what a merge left. What goes before it is applied.
+    /// The event, rebased on the state that a merge left. Events that must come before it are applied.
     fn rebased(&mut self, event: Event, position: Position) -> Result<Event, ReplayFault> {
         for _ in 0..2 {
             let half = match self.rebase(&event)? {

@@ -1,4 +1,4 @@
-//! Who is connected: identities, secrets, the last word heard, the dedup.
+//! Sessions: identities, secrets, the last word heard, the dedup.
 //!
 //! Invariants:
 //! - A session's id is never used again: it is also the writer of its blocks.
@@ -138,7 +138,6 @@ impl Sessions {
         self.by_id.get_mut(&id)
     }
 
-    /// The session of a slot.
     pub(crate) fn of_slot(&self, slot: Slot) -> Option<SessionId> {
         self.by_slot.get(&slot).copied()
     }
@@ -225,7 +224,7 @@ pub(crate) fn decode_row(bytes: &[u8]) -> Result<(u64, String, Dedup), Malformed
     Ok((secret, identity, dedup))
 }
 
-/// What a `SessionOpened` event carries as identity: the text, a NUL, the secret. So a restart knows the secret.
+/// The identity in a `SessionOpened` event: the text, a NUL, the secret. So a restart knows the secret.
 pub(crate) fn event_identity(identity: &str, secret: u64) -> Vec<u8> {
     let mut bytes = identity.as_bytes().to_vec();
     bytes.push(0);

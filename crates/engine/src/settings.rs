@@ -1,8 +1,8 @@
-//! What a server was started with.
+//! The settings of a server.
 
 use chiton_types::{Epoch, Ino, PlateId, Plates};
 
-/// What does not change while a server runs.
+/// Settings that do not change while a server runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// A session not heard of for so long is over.

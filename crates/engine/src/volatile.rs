@@ -30,7 +30,7 @@ pub(crate) const NOT_JOURNALLED: Position = Position(0);
 /// Most positions of one frame.
 const SKIPPED_PER_FRAME: u64 = 1 << 30;
 
-/// What only memory holds.
+/// Changes that only memory holds.
 #[derive(Debug, Default)]
 pub(crate) struct Volatile {
     /// Of the last change that was not journalled.
@@ -154,7 +154,7 @@ impl Shards {
         if self.root_of(ino)?.is_some() {
             return Ok(false);
         }
-        // What has lost its name and its directory is nobody's any more.
+        // An inode that has lost its name and its directory belongs to no realm.
         let root = match self.ns.realm(ino) {
             Err(chiton_namespace::Fault::Refused(_)) => return Ok(false),
             root => root?,

@@ -76,7 +76,7 @@ impl Task {
     }
 }
 
-/// What a request waits for.
+/// The event that a request waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// That others give up leases on these.

@@ -252,7 +252,7 @@ impl Chain {
     /// The segments that are read together from link `index` on: at least one.
     fn next_segments(&self, shape: Shape, index: usize) -> Vec<SegmentInfo> {
         let count_max = match shape {
-            // What follows may still grow.
+            // The next segment may still grow.
             Shape::Grows => 1,
             Shape::Whole => AHEAD_SEGMENTS_MAX,
         };

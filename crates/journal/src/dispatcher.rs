@@ -169,7 +169,6 @@ impl Rest {
     }
 }
 
-/// Puts a segment as a whole.
 fn put_whole(place: &dyn Place, header: &SegmentHeader, bytes: &[u8]) -> Result<(), JournalError> {
     match place.create(header.segment, bytes) {
         Err(PlaceError::Exists) => {}

@@ -37,7 +37,6 @@ pub struct Replayed {
 /// The reason why a replay ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayError<E> {
-    /// An error of the journal.
     Journal(JournalError),
     /// The visitor stopped it.
     Visitor(E),

@@ -36,7 +36,6 @@ pub(crate) const MARK_BYTES: usize = 8;
 /// First four bytes of a mark; no frame is that long.
 pub(crate) const MARK_TAG: u32 = u32::MAX;
 
-/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// A header without frames that stops the earlier writer, in a place of whole segments. Only this flag

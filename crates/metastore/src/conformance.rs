@@ -12,7 +12,6 @@ use std::thread;
 use crate::{Batch, Metastore, Row, StoreError, prefix_end};
 
 pub struct Subject {
-    /// The store.
     pub store: Arc<dyn Metastore>,
     /// Lets go of it without closing first where the store can bear that (as a crash does), and opens it again.
     pub reopen: Box<Reopen>,

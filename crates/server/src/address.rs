@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use chiton_s3::S3Location;
 
-/// A data address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataAddress {
     /// A directory of this machine.

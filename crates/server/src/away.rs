@@ -1,9 +1,9 @@
 //! A store that is away for a while: an object store that does not answer, or refuses for a fault that passes (a clock, a
-//! token). Who needs it waits, as on a hard mount of NFS, and the log and `status` name the store.
+//! token). Requests that need it wait, as on a hard mount of NFS, and the log and `status` name the store.
 //!
 //! ```text
 //!   a call fails for now ──▶ noted (log: away, since when) ──▶ tried again … ──▶ succeeds ──▶ noted (log: back)
-//!                                   │ longer than the limit of who waits ──▶ EIO
+//!                                   │ longer than the limit ──▶ EIO
 //! ```
 //!
 //! Invariants:
@@ -21,7 +21,7 @@ use crate::options::Log;
 
 /// Between two tries; what is below tries a few times itself.
 const PAUSE: Duration = Duration::from_millis(200);
-/// What a server that ends waits for a store that is away.
+/// How long a server that ends waits for a store that is away.
 pub(crate) const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The names of stores, for people.
@@ -37,7 +37,7 @@ pub(crate) struct Away {
     /// Store: since when, why.
     stores: Mutex<BTreeMap<&'static str, (Duration, String)>>,
     is_any: AtomicBool,
-    /// What is waited for at most from now on, in milliseconds.
+    /// Longest wait from now on, in milliseconds.
     ending_ms: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ impl Away {
         Away { world, log, limit, stores: Mutex::default(), is_any, ending_ms }
     }
 
-    /// A store failed for now. True if who needs it waits on.
+    /// A store failed for now. True if the caller shall wait and try again.
     pub(crate) fn note(&self, store: &'static str, why: &dyn std::fmt::Display) -> bool {
         let now = self.world.monotonic();
         let mut stores = self.stores.lock();

@@ -25,7 +25,7 @@ use crate::format::{
 };
 use crate::stores::Stores;
 
-/// What an interrupted format may have left. Who has served a file system has left `holders/`.
+/// Prefixes that an interrupted format may have left. A server that has served a file system has left `holders/`, too.
 const OURS: [&str; 4] = ["journal", "meta", PLATES_FOLDER, "probe"];
 const PAGE: usize = 1000;
 
@@ -109,7 +109,7 @@ pub(crate) fn format_bucket(
     }
 }
 
-/// What the file system below a prefix says about itself.
+/// Reads the description of the file system below a prefix.
 pub(crate) fn bucket_info(bucket: &Bucket, data: &DataAddress) -> Result<FilesystemInfo, StartError> {
     match bucket.objects.get(INFO_FILE, None) {
         Ok(text) => parse_info(&text, data),

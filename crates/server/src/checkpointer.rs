@@ -86,7 +86,7 @@ impl Plate {
             // One whose commit failed is tried again, even if nothing changes any more.
             return self.checkpoints.begun.lock().is_some();
         }
-        // What is in no journal is checkpointed by age, too.
+        // Changes that no journal holds are checkpointed by age, too.
         // In a burst the load decides: by age alone there would be one more checkpoint, in the busiest moment.
         let age = if is_burst && !has_volatile && age < self.checkpoints.policy.age * 4 {
             Duration::ZERO
@@ -283,7 +283,7 @@ pub(crate) struct Begun {
     position: Position,
     /// Bytes that had been appended when it began.
     appended_bytes: u64,
-    /// What of them is spared.
+    /// The part of them that is spared.
     spared: ReplayLoad,
     rows: Batch,
 }

@@ -1,4 +1,4 @@
-//! What is known of checkpoints: the last one, when the next one begins, what a start would replay.
+//! The state of checkpoints: the last one, when the next one begins, how much a start would replay.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -28,7 +28,7 @@ pub(crate) struct Checkpoints {
     pub(crate) appended_bytes: AtomicU64,
     /// Value of `appended_bytes` when the last one began that is done.
     pub(crate) done_bytes: AtomicU64,
-    /// What creates cost here, and what of all that was appended is spared because of that.
+    /// The cost of creates on this machine, and the part of the journal that is spared because of it.
     create_cost: CreateCost,
     pub(crate) spared: Mutex<ReplayLoad>,
     /// Value of `spared` when the last one began that is done.
@@ -65,7 +65,7 @@ impl Checkpoints {
             position: AtomicU64::new(stored.0),
             ended_ms: AtomicU64::new(ended_ms),
             count: AtomicU64::new(0),
-            // What was replayed is to be replayed again, until it is checkpointed.
+            // The next start replays the same events again, until they are checkpointed.
             appended_bytes: AtomicU64::new(replayed.bytes),
             done_bytes: AtomicU64::new(0),
             create_cost: CreateCost::default(),
@@ -97,7 +97,7 @@ impl Plate {
         }
     }
 
-    /// What a start would replay if the journal ended with `last`.
+    /// The load of a start if the journal ended with `last`.
     #[inline]
     pub(crate) fn replay_load(&self, last: Position) -> ReplayLoad {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Who waits for durability: clients, without a thread each, and the engine.
+//! Waits for durability: of clients, without a thread each, and of the engine.
 //!
 //! Apart from [`crate::plate::Plate`], because the journal's thread holds it: that must never be the last
 //! to hold the journal.

@@ -99,8 +99,8 @@ impl Plate {
         if self.condition.fenced.swap(true, Ordering::SeqCst) {
             return;
         }
-        // Not a word more to clients: what they were not answered, they ask the new one again. Who comes between finds a
-        // server that stops.
+        // Not a word more to clients: they repeat their unanswered requests to the new server. A client that connects in
+        // between finds a server that stops.
         self.waiters.channels.close_connections();
         self.condition.stopping.store(true, Ordering::Release);
         self.waiters.channels.close_connections();

@@ -57,7 +57,7 @@ pub enum StartError {
     NotFormatted(DataAddress),
     /// Something else is there.
     Foreign(DataAddress, String),
-    /// What says which file system it is cannot be read.
+    /// The file that describes the file system cannot be read.
     Damaged(DataAddress, String),
     /// It was written by a newer version.
     Newer {
@@ -69,16 +69,16 @@ pub enum StartError {
     /// Another process has it.
     Held {
         data: DataAddress,
-        /// Who, as it says itself.
+        /// The holder, as it names itself.
         holder: String,
-        /// What to do.
+        /// The command or step that helps.
         next: String,
     },
     /// It has no such plate.
     NoPlate { data: DataAddress, plate: PlateId, plates: u16 },
     /// It has several plates, and `what` works with one.
     Plates { data: DataAddress, plates: u16, what: &'static str },
-    /// What is stored is damaged.
+    /// Stored data is damaged.
     Corrupt(String),
     /// A store or the system failed.
     Failed(String),

@@ -1,4 +1,4 @@
-//! What a client asks for that needs a store and no decision: rows, blocks, objects of decoupled subtrees, reports, and
+//! Requests that need a store and no decision: rows, blocks, objects of decoupled subtrees, reports, and
 //! the syncing of blocks before a commit. The pool's threads do it, so that a slow store holds up nobody whose connection
 //! shares a serving thread.
 //!
@@ -21,7 +21,7 @@ use crate::plate::Plate;
 
 /// Threads; they sleep in the stores, not on a processor.
 const THREADS: usize = 8;
-/// What may wait: most of the bytes are blocks that are to be stored.
+/// Limits of the tasks that wait: most of the bytes are blocks that are to be stored.
 const LIMITS: Limits = Limits { tasks_max: 1024, bytes_max: 64 << 20 };
 
 /// The pool of a process that serves clients.

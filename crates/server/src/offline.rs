@@ -48,7 +48,7 @@ pub struct Offline {
     _ownership: Option<Ownership>,
 }
 
-/// What shall be applied.
+/// Which events to apply.
 pub struct Apply<'a> {
     /// Events up to here are taken for applied, beside those that the store's position names.
     pub after: Position,
@@ -60,7 +60,7 @@ pub struct Apply<'a> {
     pub skip_misfits: bool,
 }
 
-/// What was applied.
+/// The outcome of applying.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Events that changed the store.
@@ -79,7 +79,7 @@ impl Offline {
     /// # Errors
     /// As [`crate::Server::start`]: [`StartError::Held`] if it is served. [`StartError::NoPlate`].
     pub fn open(data: &DataAddress, plate: PlateId, world: SharedWorld) -> Result<Offline, StartError> {
-        // What keeps two servers apart keeps a server and a tool apart, too.
+        // The lock that keeps two servers apart keeps a server and a tool apart, too.
         Server::probe(data, &*world)?;
         let info = Server::info(data)?;
         if plate.0 >= info.plates {
@@ -119,7 +119,7 @@ impl Offline {
         Ok(Offline { info, plate, place, meta, world, _ownership: ownership })
     }
 
-    /// What the file system is.
+    /// The description of the file system.
     pub fn info(&self) -> &FilesystemInfo {
         &self.info
     }
@@ -134,7 +134,7 @@ impl Offline {
         &*self.meta
     }
 
-    /// Who writes to the journal, if a tool does.
+    /// The identity under which a tool writes to the journal.
     pub fn identity(&self) -> Identity {
         Identity { journal: self.info.journal_of(self.plate), epoch: EPOCH, nonce: self.world.random() }
     }
@@ -241,7 +241,7 @@ impl Offline {
 
 impl Drop for Offline {
     fn drop(&mut self) {
-        // What was committed is durable; what a close could say would change nothing.
+        // Commits are durable already, so an error of the close would change nothing.
         let _ = self.meta.close();
     }
 }

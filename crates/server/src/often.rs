@@ -16,7 +16,7 @@ use chiton_runtime::sync::Mutex;
 const LINES_MAX: u64 = 10;
 const SPAN: Duration = Duration::from_secs(60);
 
-/// What is counted apart.
+/// Kinds of lines, each with a count of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Often {
     /// Connections that were closed because their peers sent nonsense, or did not read.

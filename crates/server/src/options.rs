@@ -1,4 +1,4 @@
-//! What a caller chooses about a server.
+//! The options of a server.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who has a file system: one server, or one tool that changes it, at a time.
+//! Ownership: one server, or one tool that changes the file system, has it at a time.
 
 mod directory;
 mod objects;

@@ -15,7 +15,7 @@ use chiton_wire::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, R
 
 use crate::plate::Plate;
 
-/// What the names of a decoupling's objects begin with in the store.
+/// The prefix of the names of a decoupling's objects in the store.
 pub fn realm_prefix(realm: RealmId) -> String {
     format!("decoupled/{realm}/")
 }

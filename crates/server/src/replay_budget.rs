@@ -15,7 +15,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What a start would have to replay.
+/// Events and bytes that a start would have to replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReplayLoad {
     pub(crate) events: u64,
@@ -67,8 +67,8 @@ impl ReplayRate {
     }
 }
 
-/// What replaying new inodes costs, as seen while they are made: to make one, the server does all that a replay does and
-/// more. A burst of creates is so let grow to what really takes the target's time, where a rate is only assumed.
+/// The cost of replaying new inodes, as measured while the server makes them: to make one, it does all that a replay does and
+/// more. So a burst of creates may grow until its replay really takes the target's time, where a rate is only assumed.
 ///
 /// Other events say nothing: those of inodes that are in memory now may have to fetch them then.
 #[derive(Debug, Default)]

@@ -31,15 +31,15 @@ const AHEAD_NEEDS: usize = 4_096;
 /// A row may say which row is needed next.
 const AHEAD_ROUNDS: usize = 4;
 
-/// What a frame needs and lacks is fetched.
+/// Fetches the rows that a frame needs and that are not in memory.
 pub(crate) type Fetch<'a> = dyn Fn(&[Need]) -> Result<Vec<Fetched>, StartError> + 'a;
 
 /// See the module.
 pub(crate) struct Replaying<'a> {
     pub(crate) engine: &'a mut Engine,
     pub(crate) fetch: &'a Fetch<'a>,
-    /// What the events were planned on may have changed since; what does not fit it any more is passed over, and nothing is fetched
-    /// ahead.
+    /// The rows on which the events were planned may have changed since. An event that no longer fits is passed over, and
+    /// nothing is fetched ahead.
     pub(crate) base_changes: bool,
     pub(crate) moment: &'a Moment,
     kept: Vec<Kept>,
@@ -117,7 +117,7 @@ impl<'a> Replaying<'a> {
         install(self.engine, (self.fetch)(needs)?, generation).map_err(StartError::Corrupt)
     }
 
-    /// Fetches rows that these frames will lack. What cannot be read is met again by the frame that needs it.
+    /// Fetches rows that these frames will lack. A row that cannot be read fails again at the frame that needs it.
     fn look_ahead(&mut self, frames: &[Kept]) {
         let mut asked = BTreeSet::new();
         for _ in 0..AHEAD_ROUNDS {

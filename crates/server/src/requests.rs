@@ -229,7 +229,7 @@ impl Plate {
         }
     }
 
-    /// What the engine has no part in, for a thread of this process.
+    /// Answers a call in which the engine has no part, for a thread of this process.
     fn call_outside(&self, session: SessionId, request: Request) -> Reply {
         if let Call::Commit { upto } = request.call
             && self.health() == Health::Good

@@ -57,7 +57,7 @@ pub(crate) struct Reserve {
 pub(crate) struct Room {
     /// Size of the file system.
     pub(crate) total: u64,
-    /// What programs may still allocate there.
+    /// Bytes that programs may still allocate there.
     pub(crate) free: u64,
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn segment_bytes(reserved: u64, wanted: usize) -> usize {
     }
 }
 
-/// Makes room for a start, or for a tool that opens the stores, from what a server has reserved. What cannot be had, the
-/// caller misses soon enough.
+/// Makes room for a start, or for a tool that opens the stores, from the space that a server has reserved. If it cannot,
+/// the caller runs out of space, and says so.
 pub(crate) fn ease(dir: &Path) {
     let Some(Room { free, .. }) = room(dir).filter(|room| room.free < START_BYTES) else { return };
     let Ok(file) = OpenOptions::new().write(true).open(dir.join(RESERVE_FILE)) else { return };
@@ -287,7 +287,7 @@ impl Place for Relieved {
     }
 
     fn sync(&self, number: u64) -> Result<(), PlaceError> {
-        // What a failed sync has dropped is not synced by the next: the journal writes it again.
+        // The next sync does not write the pages that a failed sync dropped: the journal writes them again.
         self.place.sync(number).inspect_err(|error| {
             if matches!(error, PlaceError::NoSpace(_)) {
                 self.reserve.release(0);

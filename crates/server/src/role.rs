@@ -1,4 +1,4 @@
-//! What a server can be there for.
+//! The roles of a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,6 @@ const NEVER: Duration = Duration::from_secs(1 << 40);
 pub enum Role {
     /// Serves a file system.
     Serving {
-        /// What it is.
         info: FilesystemInfo,
         /// Where it is: the stores of each plate.
         plates: Vec<Stores>,
@@ -31,7 +30,7 @@ pub enum Role {
     /// Shows what would be, over rows that nobody changes: what is changed then is in memory only. Memory grows with what
     /// is changed and with what is looked at. Clients bring the blocks ([`crate::Server::objects`] is empty).
     Preview {
-        /// What the rows are of.
+        /// The file system of the rows.
         info: FilesystemInfo,
         /// The rows of one moment.
         rows: Arc<dyn Metastore>,

@@ -43,7 +43,7 @@ const RECLAIM_FAILURES_MAX: u32 = 6;
 
 /// The disk of a plate's data directory.
 pub(crate) struct Space {
-    /// What is kept free on it; `None` where there is no such disk.
+    /// The space that is kept free on it; `None` where there is no such disk.
     pub(crate) reserve: Option<Arc<Reserve>>,
     /// It is full: nothing is created or written, and what is removed lives on the reserve.
     pub(crate) tight: Arc<AtomicBool>,

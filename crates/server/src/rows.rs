@@ -40,7 +40,7 @@ impl Plate {
                     if self.condition.away.note(ROWS, &error) && !self.is_fenced() =>
                 {
                     self.condition.away.pause();
-                    // It may be closed for good. What fails here is tried again.
+                    // It may be closed for good. If this fails, the next round tries it again.
                     let _ = self.mend_meta(error);
                 }
                 Err(error @ StoreError::Fenced { .. }) => return Err(self.mend_meta(error).to_string()),
@@ -65,7 +65,7 @@ impl Plate {
                 if !matches!(error, StoreError::Away { .. } | StoreError::Fenced { .. }) {
                     self.note_often(Often::Rows, &format!("cannot read metadata: {error}"));
                 }
-                // What is damaged may be one of many rows.
+                // One damaged row may be among many good ones.
                 let damaged = matches!(error, StoreError::Corrupt { .. });
                 damaged.then(|| Fetched::unreadable(need)).flatten().ok_or(error)
             })

@@ -18,7 +18,7 @@ const BUCKET_BYTES: u64 = 1 << 50;
 /// Steps of freeing orphans between two looks at everything else.
 const BACKGROUND_STEPS: usize = 64;
 
-/// What there is to do, and for whom.
+/// Progress of requests, or of freeing orphans.
 enum Work {
     Requests(Progress),
     Orphans(Progress),

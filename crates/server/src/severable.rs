@@ -18,7 +18,7 @@ impl Severable {
         Severable { place: MeteredPlace::new(place), severed: AtomicBool::new(false) }
     }
 
-    /// What was done there since it was opened.
+    /// The place, which counts the calls since it was opened.
     pub(crate) fn metered(&self) -> &MeteredPlace {
         &self.place
     }

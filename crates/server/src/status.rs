@@ -1,4 +1,4 @@
-//! What administrators ask: `status`, `df`, `top`, `metrics`, as JSON.
+//! Reports for administrators: `status`, `df`, `top`, `metrics`, as JSON.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -103,8 +103,8 @@ impl Plate {
         value
     }
 
-    /// What went through this process to the object store since the server started: blocks of files, and what decoupled
-    /// clients keep there. (The journal has figures of its own; a client that reaches the store by itself is not counted.)
+    /// Traffic from this process to the object store since the server started: blocks of files, and objects of decoupled
+    /// clients. (The journal has figures of its own; a client that reaches the store by itself is not counted.)
     fn object_store(&self) -> Value {
         let counters = self.blocks.metered.counters();
         let gets = counters.gets.load(Relaxed);
@@ -124,7 +124,7 @@ impl Plate {
         })
     }
 
-    /// What is durable where, and how far behind.
+    /// How much of the journal is durable, and how far behind durability and checkpoints are.
     fn journal_status(&self, (segments, bytes): (usize, u64)) -> Value {
         let (durable, last) = (self.journal.durable(), self.journal.last());
         let load = self.replay_load(last);

@@ -36,7 +36,7 @@ pub(crate) enum Listing {
 impl Plate {
     /// Deletes the blocks that the namespace has dropped.
     pub(crate) fn sweep_garbage(&self) {
-        // What somebody looks at stays; the next checkpoint comes.
+        // A view may need the blocks; the sweep after the next checkpoint deletes them.
         if self.is_viewed() {
             return;
         }
@@ -83,7 +83,7 @@ impl Plate {
     }
 
     fn find_dead_writers(&self) -> Result<Vec<(SessionId, Position)>, chiton_objects::ObjectError> {
-        // What was replayed may name their blocks, and is in no checkpoint yet: they wait for one that holds it.
+        // Replayed events may name their blocks, and no checkpoint holds these events yet: the blocks wait for one that does.
         let (live, replayed) = {
             let engine = self.engine.lock();
             let live: HashSet<SessionId> = engine.live_writers().into_iter().collect();

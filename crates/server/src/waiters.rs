@@ -1,4 +1,4 @@
-//! Who waits for a plate: threads of this process, clients, and whoever is asked to give a lease back.
+//! The waiters of a plate: threads and clients that wait for an answer, and the ways to the clients whose leases it recalls.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::deliver::{Channels, ReplySlot};
 use crate::plate::Plate;
 use crate::requests::stopped;
 
-/// Who gets an answer that comes later.
+/// The receiver of an answer that comes later.
 pub(crate) enum Waiter {
     /// A thread of this process.
     Thread(Arc<ReplySlot>),
@@ -26,7 +26,7 @@ pub(crate) enum Waiter {
 pub(crate) struct Waiters {
     /// For the answers of requests that wait in the engine.
     tickets: Mutex<HashMap<Ticket, Waiter>>,
-    /// What waits for durability.
+    /// Commits that wait for durability.
     pub(crate) commits: Arc<Commits>,
     /// Ways to the sessions' clients.
     pub(crate) channels: Channels,

@@ -27,7 +27,7 @@ pub const READ_BYTES: usize = 256 << 10;
 /// Longest frame before a greeting is answered: a hello with the longest identity, and room to grow.
 pub const GREETING_BYTES_MAX: usize = 512;
 
-/// What a frame holds. The numbers are part of the wire protocol.
+/// The content of a frame. The numbers are part of the wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {

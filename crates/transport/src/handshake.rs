@@ -22,7 +22,7 @@ pub enum OpenError {
         /// In words, with what to do next.
         message: String,
     },
-    /// What answers is not a server of this protocol.
+    /// The peer is not a server of this protocol.
     Malformed(String),
 }
 

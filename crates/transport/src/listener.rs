@@ -171,7 +171,7 @@ mod tests {
         assert!(!path.exists());
         Listener::displace(&address).unwrap();
 
-        // What a killed server leaves: a file that nobody listens behind.
+        // A killed server leaves a file behind which nobody listens.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let second = Listener::bind(&address).unwrap();
         // A file that is not its own is left alone.

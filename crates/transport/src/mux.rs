@@ -334,7 +334,7 @@ impl Mux {
         }
     }
 
-    /// Reads once and decodes all that is complete. What is buffered from before counts as a read.
+    /// Reads once and decodes all that is complete. Bytes that are still in the buffer count as a read.
     fn read(
         &self,
         frames: &mut FrameReader,

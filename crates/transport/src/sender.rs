@@ -93,7 +93,7 @@ struct Peer {
 /// about to look is awake.)
 pub(crate) struct Homes {
     threads: Vec<Home>,
-    /// What the connections hold.
+    /// Bytes that the connections hold.
     burden: Burden,
 }
 
@@ -127,7 +127,7 @@ impl Homes {
     }
 }
 
-/// What the home thread uses.
+/// State that only the home thread uses.
 pub(crate) struct Input {
     /// `None` once closed, so that the descriptor does not outlive the connection while senders are kept.
     pub(crate) stream: Option<Arc<Stream>>,
@@ -154,7 +154,7 @@ struct Output {
     home: usize,
     /// Where it belongs since its hello, if it is a main channel.
     settled: Option<usize>,
-    /// What epoll reports.
+    /// Events that epoll reports.
     armed: EventFlags,
     /// Requests handed over and not answered.
     in_flight: usize,
@@ -436,8 +436,8 @@ impl Sender {
             || output.in_flight >= options.in_flight_max
     }
 
-    /// What epoll is to report next. Requests in the buffer (`backlog`), and a late welcome, are announced by no new
-    /// byte: that there is room to send wakes a thread for them.
+    /// Events that epoll shall report next. No new byte announces requests in the buffer (`backlog`) or a late welcome:
+    /// room to send wakes a thread for them.
     fn wanted(&self, output: &Output, backlog: bool) -> EventFlags {
         let mut wanted = EventFlags::empty();
         if !self.congested(output) {

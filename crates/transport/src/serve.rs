@@ -41,14 +41,14 @@ use crate::listener::Listener;
 use crate::sender::{ConnId, Homes, Sender};
 use crate::step::{Step, StepEnd};
 
-/// What serves requests.
+/// A service, which answers requests.
 ///
 /// Calls come from the threads of the loop, for different connections at the same time. They should not block for
-/// long: what must wait keeps a clone of the [`Sender`] and answers later.
+/// long: for a request that must wait, a service keeps a clone of the [`Sender`] and answers later.
 pub trait Service: Send + Sync {
-    /// The first message of a connection, of the right version. What is sent through `sender` before this returns goes
-    /// out after the welcome. After [`Welcome::Refused`] the connection is closed. `None`: whoever has a clone of the
-    /// sender answers later, by [`Sender::welcome`]; nothing else of the connection is looked at until then.
+    /// The first message of a connection, of the right version. Messages sent through `sender` before this returns go
+    /// out after the welcome. After [`Welcome::Refused`] the connection is closed. `None`: the service answers later, by
+    /// [`Sender::welcome`]; nothing else of the connection is looked at until then.
     fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome>;
 
     /// Requests of a main channel, in order, all that one read brought: take them out of `batch`. Each is to be

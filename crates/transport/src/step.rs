@@ -37,7 +37,7 @@ pub(crate) enum StepEnd {
     Close(Closed),
 }
 
-/// What a pass over the frames of the buffer came to.
+/// The result of a pass over the frames of the buffer.
 enum Pass {
     /// This many frames; no complete one is left.
     Done(usize),

@@ -28,7 +28,7 @@ enum More {
     Refused,
 }
 
-/// What is left of the ranges.
+/// The rest of the granted ranges.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// By shard: next, end.

@@ -100,7 +100,7 @@ impl LazyApply {
         let context = Context { cred: creates.cred, now: m.now, offered, is_open: &|_| false };
         self.planned.clear();
         plan(&shards.ns, &op, &context, &mut self.planned).ok()?;
-        // What inherits access lists is made by several.
+        // A file that inherits access lists takes several events.
         let [event] = &self.planned[..] else { return None };
         numbers.take(offered);
         counters.count(op.counter());

@@ -42,7 +42,7 @@ pub(crate) enum Mode {
     HandedOverDecoupled(Slot),
 }
 
-/// What changes the mode.
+/// A change of the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A session joined, and there is no other.
@@ -103,7 +103,6 @@ impl Mode {
         }
     }
 
-    /// The mode after a change.
     pub(crate) fn after(self, change: Change) -> Mode {
         use Mode::{
             Decoupled, Gathering, GatheringDecoupled, HandedOver, HandedOverDecoupled, Holder,
@@ -269,7 +268,7 @@ mod tests {
                 let comes = before.holder().is_none() && after.holder().is_some();
                 assert!(!comes || before == Mode::Open, "{before:?} after {what}");
                 assert!(after.buffering_holder().is_none_or(|slot| after.holder() == Some(slot)));
-                // What was handed over is never forgotten but by a pause that ends or the end of the holder.
+                // Only a pause that ends, or the end of the holder, forgets that it handed over.
                 if matches!(before, Mode::HandedOver(_) | Mode::HandedOverDecoupled(_))
                     && after.buffering_holder().is_some()
                 {

@@ -1,4 +1,4 @@
-//! Who holds the names of a directory: it may change them before it says so.
+//! Leases on the names of a directory: the holder may change them before it says so.
 
 use std::time::Duration;
 

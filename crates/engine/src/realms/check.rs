@@ -1,4 +1,4 @@
-//! What others did in a decoupled subtree since its base, for those who ask before a merge.
+//! Changes of others in a decoupled subtree since its base, for clients that ask before a merge.
 
 use chiton_merge::{Change, foreign_to_inode, foreign_to_name};
 use chiton_types::{Ino, Name, Refusal};

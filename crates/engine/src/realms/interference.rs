@@ -1,4 +1,4 @@
-//! What others may do where a subtree is decoupled.
+//! The access of others where a subtree is decoupled.
 //!
 //! ```text
 //!   request ─▶ is anything decoupled? ─no─▶ as ever
@@ -8,12 +8,12 @@
 //! ```
 //!
 //! Invariants:
-//! - Who is refused may be given a lease on the root, and refuses the same by himself until it is recalled: before the
-//!   decoupling ends.
+//! - A client that is refused may be given a lease on the root. It then refuses such calls without asking, until the server
+//!   recalls the lease: before the decoupling ends.
 //! - Where a directory with a policy of its own lies in a subtree that is kept from others, the directories that lead to it
 //!   can be passed: looked up, and asked for attributes as they were. They are not listed, and not changed.
 //! - The owner's own session is like any other: it acts through the realm.
-//! - What ends or declares something (closes, unlocks, reopens, commits, blocks) always passes.
+//! - Requests that end or declare something (closes, unlocks, reopens, commits, blocks) always pass.
 //! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
 
 use chiton_model::{Decoupling, Event, Interference, Op};
@@ -203,7 +203,7 @@ impl Shards {
         }
     }
 
-    /// Who has a root for itself.
+    /// The decoupling that has a root for itself.
     pub(crate) fn holder(&self, root: Ino) -> Option<&Decoupling> {
         self.ns.decouplings_of(root).find(|d| d.branch.is_none())
     }

@@ -1,4 +1,4 @@
-//! What decouplings there are, for clients and for reports.
+//! Lists of decouplings, for clients and for reports.
 
 use chiton_model::{Decoupling, Interference};
 use chiton_types::Ino;

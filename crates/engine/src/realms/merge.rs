@@ -81,7 +81,7 @@ enum End {
     Durable(Position),
 }
 
-/// What the events of a piece were made with.
+/// The state with which a piece makes its events.
 struct Piece {
     id: RealmId,
     map: MergeMap,

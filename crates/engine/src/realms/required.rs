@@ -91,7 +91,7 @@ impl Shards {
         if self.root_of(ino)?.is_some_and(|root| self.holder(root).is_some()) {
             return Ok(());
         }
-        // Who may not take it, or cannot for now (another policy begins below), is served as if it were strong.
+        // The server treats the realm as strong for a client that may not take it, or cannot for now (another policy begins below).
         let uid = self.ns.attr(root)?.uid;
         match self.may_manage(caller, uid).and_then(|()| Ok(self.ns.plan_decouple(root, None)?)) {
             Ok(()) => Err(Refusal::Undecoupled.into()),

@@ -65,7 +65,7 @@ impl Shards {
         Ok(FoundRows { rows: found.rows, exhausted: found.exhausted })
     }
 
-    /// Whether an inode is in the subtree. What does not exist is nowhere, which can be said.
+    /// Whether an inode is in the subtree. One that does not exist counts as inside: the answer may say that it is gone.
     fn is_in(&self, root: Ino, ino: Ino) -> Result<bool, Stop> {
         match self.ns.decoupled_root(ino) {
             Ok(found) => Ok(found == Some(root)),

@@ -1,4 +1,4 @@
-//! What clients declare after a restart, moment by moment.
+//! Declarations of clients after a restart, moment by moment.
 
 use std::time::Duration;
 

@@ -257,7 +257,7 @@ fn a_crash_before_the_end_is_durable_finds_one_holder() {
     let lock = w.lock(B, ino).expect_err("A has it");
     w.silence();
     assert_eq!(w.answered(lock), None);
-    // What was durable is all that is left; A comes back and declares what it has.
+    // Only durable state is left; A comes back and declares its leases.
     let mut w = World::start(durable);
     w.engine.resume_session(A, 7, 0, &w.m).expect("known again");
     let held = Lock { ino, owner: 1, start: 0, end: 9, kind: LockKind::Write, pid: 1, flock: false };

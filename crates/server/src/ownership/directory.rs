@@ -1,8 +1,8 @@
-//! Who serves a data directory: one process at a time, by a lock of the operating system.
+//! Ownership of a data directory: one process at a time, by a lock of the operating system.
 //!
 //! Invariants:
 //! - The lock decides; the text in its file only names the holder.
-//! - The lock counts only if its file is the one at its path: who removes the file must not make two holders.
+//! - The lock counts only if its file is the one at its path: removing the file must not make two holders.
 //! - A take-over ends only the process that the file names, if its start time is the same: process ids come again.
 
 #![expect(clippy::disallowed_methods, reason = "a lock file is waited for in real time")]
@@ -36,7 +36,7 @@ pub(crate) struct DirectoryHold {
     file: File,
 }
 
-/// What the lock file says.
+/// Content of the lock file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Holder {
     host: String,

@@ -1,4 +1,4 @@
-//! Who serves a file system in an object store: numbered records, the highest counts.
+//! Ownership of a file system in an object store: numbered records, of which the highest counts.
 //!
 //! ```text
 //!   holders/0000000000000007   {"machine": …, "pid": …, "beat": 41, "left": false}
@@ -7,8 +7,8 @@
 //! A record is taken with put-if-absent, so each number has one holder; only its holder writes it again.
 //!
 //! Invariants:
-//! - Records decide who should serve. What keeps an older server from harm is the journal's claim and the metadata
-//!   store's own fence: they hold however late it wakes up.
+//! - Records decide who should serve. The journal's claim and the metadata store's own fence keep an older server
+//!   from doing harm, however late it wakes up.
 //! - A holder finds out within [`BEAT`] of running that there is a higher number, and then never writes again.
 //! - Whoever finds a holder of this machine looks at its process; another's is watched for [`SILENCE`], and so is one whose
 //!   record cannot be read: its number counts all the same, and a holder that is there writes it anew with its next beat.
@@ -116,7 +116,7 @@ pub(crate) struct ObjectHold {
     thread: Option<thread::JoinHandle>,
 }
 
-/// What the beating thread, and whoever asks whether it is still held, share.
+/// The state that the beating thread shares with the holder.
 pub(crate) struct Keeper {
     objects: Arc<dyn Objects>,
     number: u64,

@@ -103,7 +103,7 @@ fn blocks_are_kept_while_named_and_swept_afterwards() {
     assert_eq!(read(&rig, &extents(&s, other)), b"durable, as the event is");
 }
 
-/// What only the journal names at a crash is in no map of the store yet when the next life begins to sweep.
+/// Blocks that only the journal names at a crash are in no map of the store yet when the next life begins to sweep.
 #[test]
 fn blocks_that_only_the_replayed_journal_names_are_not_swept() {
     let rig = Rig::new();

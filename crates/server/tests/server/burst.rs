@@ -190,7 +190,7 @@ fn who_connects_while_the_disk_stands_still_keeps_nobody_from_reading() {
             assert_eq!(reader.lookup(Ino::ROOT, "f").0.map(|attr| attr.ino), Some(made));
             assert!(reader.query(Query::GetAttr { ino: made }).is_ok());
         }
-        // What changes something is answered before it is durable, too.
+        // The server answers changes before they are durable, too.
         reader.create(Ino::ROOT, "g");
         assert!(
             burst.iter().all(|one| !one.is_finished()),
@@ -243,7 +243,7 @@ fn who_stores_and_reads_content_while_the_object_store_stands_still_keeps_nobody
         assert!(matches!(get.join().expect("read"), Answer::Bytes(bytes) if bytes == b"block"));
         puts.into_iter().for_each(|put| drop(put.join().expect("stored")));
     });
-    // What waits when the server stops is answered or the connection ended; it does stop.
+    // The server answers the waiting requests or closes their connections, and stops.
     server.shutdown().expect("ends");
 }
 

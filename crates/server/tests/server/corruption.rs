@@ -20,7 +20,7 @@ const FILES: u64 = 40;
 /// Bytes of the file that is in a block.
 const BIG: u32 = 150_000;
 
-/// What a server logs.
+/// The lines that a server logs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -66,7 +66,7 @@ fn big_content() -> Vec<u8> {
     (0..BIG).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-/// What is served is right or refused with EIO. Returns how much was refused.
+/// Every answer is right, or a refusal with EIO. Returns how many were refused.
 fn look(s: &EmbeddedSession) -> usize {
     let mut refused = 0;
     let mut ask = |query: Query| match s.query(query) {
@@ -365,7 +365,7 @@ fn a_directory_with_an_entry_that_does_not_decode_is_served_but_for_that() {
                 let made = s.try_call(Call::Op { op, open: false });
                 assert_eq!(made, Err(Failure::Refused(Refusal::Io)), "it is there, whatever it is");
             }
-            // What changes beside it changes nothing of it.
+            // Changes beside it do not affect it.
             s.op(make(dir, "new", Make::File { content: Vec::new() }));
             server.checkpoint().expect("a checkpoint");
             s.op(Op::Unlink { parent: dir, name: crate::rig::name("new") });

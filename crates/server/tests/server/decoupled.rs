@@ -214,7 +214,7 @@ fn numbers_are_fetched_on_demand_and_their_end_is_no_space() {
     sorted.dedup();
     assert_eq!(sorted.len(), made.len());
     assert_eq!(server.numbers().left, 0);
-    // What needs no number goes on.
+    // Operations that need no number still succeed.
     s.op(unlink(subtree.root, "f0"));
     let mode = Mode(0o700);
     let change = chiton_model::AttrChange { mode: Some(mode), ..Default::default() };

@@ -118,7 +118,7 @@ fn what_is_sent_again_took_place_when_its_caller_was_told() {
     assert_eq!(c.getattr(Ino::ROOT).expect("there").0.mtime, before);
 }
 
-/// What changes nothing has no place among the operations: it is answered again as it was, and after a crash its client
+/// An operation that changes nothing has no place in the journal: the server repeats its answer, and after a crash its client
 /// has nothing to send.
 #[test]
 fn what_changed_nothing_is_never_carried_out_later() {
@@ -154,7 +154,7 @@ fn what_changed_nothing_is_never_carried_out_later() {
     rig.server.shutdown().expect("ends");
 }
 
-/// What is answered without attributes has a time, too: that of the directory it was in.
+/// An answer without attributes has a time, too: that of the directory in which the inode was.
 #[test]
 fn what_is_carried_out_again_gets_the_time_of_the_first_time() {
     let mut rig = SocketRig::start(patient());
@@ -199,7 +199,7 @@ fn sessions_that_do_not_come_back_lose_what_they_held() {
     eventually("the window closes and the other's orphan is freed", || stays.getattr(freed).is_err());
     assert!(stays.getattr(kept).is_ok());
     assert!(rig.open(Some(leaves.session), 0).is_err());
-    // Who is silent for too long is over, too; a ping keeps a session.
+    // A session that is silent for too long ends, too; a ping keeps it.
     for _ in 0..30 {
         std::thread::sleep(Duration::from_millis(100));
         stays.try_call(Call::Ping).expect("alive");

@@ -196,7 +196,7 @@ fn mapped_pages_of_all_holders_are_written_before_one_writes() {
     assert!([Time(6), Time(7)].contains(&attr.mtime), "{attr:?}");
 }
 
-/// What a policy's `data` weakens, and for how long.
+/// The guarantee that a policy's `data` weakens, and for how long.
 #[test]
 fn who_writes_under_a_lazy_policy_is_asked_only_when_the_file_is_closed() {
     let rig = Rig::new();
@@ -216,7 +216,7 @@ fn who_writes_under_a_lazy_policy_is_asked_only_when_the_file_is_closed() {
         let (body, size) = (Body::Inline(text.to_vec()), text.len() as u64);
         writer.op(Op::Write { ino, body, size, mtime: Time(5), kill_setid: false, hold: Default::default() });
     };
-    // What is read, and the lease on it.
+    // The content that the reader gets, and the lease on it.
     let read = |ino| {
         let answer = reader.query(Query::Map { ino, offset: 0, len: 99 });
         let Ok(Answer::Map { content, lease, .. }) = answer else { panic!("{answer:?}") };
@@ -227,7 +227,7 @@ fn who_writes_under_a_lazy_policy_is_asked_only_when_the_file_is_closed() {
         set(policy.as_bytes());
         let ino = writer.create(Ino::ROOT, policy);
         writer.query(Query::Open { ino, want: access::WRITE }).expect("open");
-        // Who was the first session holds all files, and is asked for this one once.
+        // The first session holds all files; the server recalls this one once.
         reader.query(Query::Open { ino, want: access::READ }).expect("open");
         let lease = Call::Lease { ino, mode: LeaseMode::Exclusive };
         writer.try_call(lease.clone()).expect("a lease");

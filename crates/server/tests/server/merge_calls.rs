@@ -89,7 +89,7 @@ pub(crate) fn tree(s: &impl Asks, dir: Ino) -> Vec<(String, u16)> {
     all
 }
 
-/// What a job does: directories, files, changes, removals.
+/// The events of a job: directories, files, changes, removals.
 pub(crate) fn job(granted: &Granted, root: Ino, dirs: u64, files: u64) -> Vec<Event> {
     let mut events = Vec::new();
     let mut next = 0;

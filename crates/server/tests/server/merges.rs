@@ -349,9 +349,9 @@ fn one_decoupling_of_a_directory_merges_at_a_time() {
     answer(a.try_realm(RealmCall::MergeLock { claim: one.claim, acquire: true }));
 }
 
-/// What is done about conflicts can be said anew, and holds after a crash.
+/// A client can change the treatment of conflicts, and the change survives a crash.
 #[test]
-fn what_is_done_about_conflicts_can_be_said_anew() {
+fn treatment_of_conflicts_can_be_changed() {
     use chiton_model::merge::OnConflict;
     let rig = Rig::new();
     let server = rig.start(quiet());
@@ -501,7 +501,7 @@ fn rows_stay_as_the_decoupled_client_saw_them_whatever_others_do() {
             assert_eq!(s.rows(claim, vec![Need::Inode(new)])[0].rows, [], "it is not known to be there");
         };
         same(&s, granted.claim);
-        // What the client itself merged is in them.
+        // They hold the client's own merged files.
         merge_all(&s, granted.claim, &[make(large, "mine", number(&granted, 0), Kind::File)]);
         let mine =
             s.rows(granted.claim, vec![Need::Entry(large, name("mine")), Need::Inode(number(&granted, 0))]);

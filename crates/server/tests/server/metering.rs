@@ -1,4 +1,4 @@
-//! What the status says of the object store and of the journal's writes.
+//! Figures of the status on the object store and on the journal's writes.
 
 use std::time::Duration;
 

@@ -113,7 +113,7 @@ fn a_subtree_is_taken_once_and_survives_the_server() {
     let [info] = &s.realms()[..] else { panic!("one") };
     assert_eq!((info.path.as_slice(), info.reserved, info.used), (&b"/job/below"[..], 500, 0));
     assert!(info.is_own && info.is_attached);
-    // What is made meanwhile has other numbers.
+    // Files made meanwhile have other numbers.
     let made = s.create(dir, "outside");
     assert!(made < first || made >= end);
     drop(s);

@@ -157,7 +157,7 @@ fn events_that_are_passed_over_are_passed_over_for_good_and_a_start_names_what_d
     drop(s);
     rig.crash(&server);
 
-    // Erased: the directory. What is made in it then fits nothing.
+    // Erased: the directory. The file made in it then fits nothing.
     let identity =
         chiton_journal::Identity { journal: rig.info.filesystem, epoch: chiton_types::Epoch(1), nonce: 77 };
     let mut change =

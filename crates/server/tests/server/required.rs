@@ -55,7 +55,7 @@ fn the_first_change_of_who_decouples_is_refused_until_somebody_has() {
     is(op(unlink(below, "f")), first);
     is(open(f, access::READ | access::WRITE), first);
     is(rename(below, "f", dir), first);
-    // Who looks, who changes something elsewhere, who ends what was begun before, who crosses the border.
+    // Looking, changing something elsewhere, finishing earlier work, crossing the border.
     is(open(f, access::READ), None);
     is(Call::Query(Query::Lookup { parent: below, name: name("f") }), None);
     is(chmod(outside), None);

@@ -59,7 +59,7 @@ fn without_space_nothing_is_promised() {
     assert_eq!(figure(&server, RESERVED), 200);
 }
 
-/// There are 2^48 numbers in a shard. What is asked for in several is given in all or in none.
+/// There are 2^48 numbers in a shard. A client that asks for numbers in several shards gets them in all or in none.
 #[test]
 fn more_numbers_than_there_are_are_refused_and_none_of_them_is_taken() {
     let rig = Rig::new();
@@ -77,7 +77,7 @@ fn more_numbers_than_there_are_are_refused_and_none_of_them_is_taken() {
     assert_eq!((figure(&server, RESERVED), figure(&server, "/decouplings")), (0, 0));
     let after = s.create(Ino::ROOT, "after");
     assert!(after.0 - before.0 < 1 << 20, "{before} and {after}: numbers are passed over");
-    // Who wants fewer is served.
+    // A smaller request is granted.
     let granted = s.decouple(dir, 99, &format!("{JOB}allocated_inodes: 20000\n"));
     assert_eq!((granted.ranges.len(), figure(&server, RESERVED)), (4, 20_000));
     no_space(s.try_realm(RealmCall::Grant { claim: granted.claim, shard: ShardId(3), count: 1 << 30 }));

@@ -71,7 +71,7 @@ fn crashes_leave_a_prefix_and_never_reuse_a_number() {
             }
         }
         if life % 2 == 0 {
-            // What nobody waited for may have become durable by itself.
+            // Operations that nobody waited for may be durable already.
             s.commit();
             durable = volatile;
         } else {

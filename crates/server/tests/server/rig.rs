@@ -111,7 +111,7 @@ pub(crate) fn refused(result: Result<Answer, Failure>) -> Refusal {
     }
 }
 
-/// What the tests ask of a session.
+/// Requests to a session.
 pub(crate) trait Asks {
     fn try_call(&self, call: Call) -> Result<Answer, Failure>;
 

@@ -1,4 +1,4 @@
-//! What others hear of a file that they have open while one session writes it, and of what a rename replaced.
+//! Notices to sessions that have a file open while another session writes it, or replaces it by a rename.
 
 use std::sync::{Arc, OnceLock};
 
@@ -90,7 +90,7 @@ fn a_growth_is_answered_when_those_who_have_the_file_open_know() {
     assert_eq!(*heard.lock(), [Grown { size: 9, last: 7 }]);
     assert_eq!(refused(grown(&writer, 0, 7)), Refusal::Invalid);
     assert_eq!(refused(grown(&writer, u64::MAX, 7)), Refusal::Invalid);
-    // Who has not opened it reports nothing: the server sees for itself.
+    // A session that has not opened the file reports nothing: the server sees for itself.
     let resize = |size| {
         let change = AttrChange { size: Some(size), ..AttrChange::default() };
         other.op(Op::SetAttr { ino, change });

@@ -120,7 +120,7 @@ fn pending_operations_are_planned_with_the_numbers_and_times_that_callers_got() 
     let again = report(&c, 3, never_answered(), vec![(file(dir, "a"), from), (file(dir, "b"), n(from, 1))]);
     assert_eq!(again.expect("carried out").len(), 2);
     assert_eq!(c.list(dir, false).len(), 3);
-    // Who dies with the server gets no names.
+    // A session inside the server's process, which dies with it, gets no names.
     let inside = session(&rig.server);
     let answer = inside.try_call(Call::LeaseNames { dir, numbers: 10 });
     assert!(matches!(answer, Ok(Answer::Names { leased: false, .. })), "{answer:?}");

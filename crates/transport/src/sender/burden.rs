@@ -1,4 +1,4 @@
-//! What connections cost the server in memory, and for how long: for each of them, and for all together.
+//! Limits of the memory that connections cost the server, and of how long: for each of them, and for all together.
 //!
 //! ```text
 //!   accepted ── greets ──────────────▶ served ── reads and finishes ──▶ …
@@ -7,8 +7,8 @@
 //!   Ungreeted                          Behind
 //! ```
 //!
-//! Invariant: a connection that holds no more than its share (the limit of all, divided by their number) is not closed for
-//! what others hold; so all together hold less than twice the limit, and one message each.
+//! Invariant: a connection that holds no more than its share (the limit of all, divided by their number) is not closed
+//! because of others; so all together hold less than twice the limit, and one message each.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What peers may leave unread, unfinished or ungreeted.
+//! Limits of what peers may leave unread, unfinished or ungreeted.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

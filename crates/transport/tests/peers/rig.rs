@@ -16,7 +16,7 @@ use chiton_wire::*;
 use parking_lot::{Condvar, Mutex};
 
 /// `Ping` and most else are done at once; `Commit` waits until the test lets it go; `GetBlock` gets its length in bytes;
-/// `Bye` closes the connection. Who is called `later` is greeted by the test.
+/// `Bye` closes the connection. The test greets a peer called `later`.
 #[derive(Default)]
 pub(crate) struct Test {
     pub(crate) state: Mutex<State>,
@@ -207,7 +207,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// What a socket says until it was so many frames, or closes.
+/// Frames from a socket, until there are so many or it closes.
 pub(crate) fn frames(socket: &mut UnixStream, count: usize) -> Vec<FrameKind> {
     let (mut reader, mut buf) = (FrameReader::new(), [0; 4096]);
     let mut seen = Vec::new();

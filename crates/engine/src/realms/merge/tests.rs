@@ -23,7 +23,7 @@ use crate::wait_queue::Ticket;
 use crate::{POSITION_KEY, position_value};
 
 const JOURNALS: u64 = 20;
-/// Who has nothing to do with them.
+/// A session that has nothing to do with them.
 const OTHER: SessionId = SessionId(99);
 /// Bytes of an event and its share of a frame, at most.
 const EVENT_BYTES: usize = 200;
