@@ -5,7 +5,7 @@
 use chiton_model::Op;
 use chiton_wire::{Call, Query};
 
-/// A table of patterns and names becomes a list of names, an index of each call, and indices of what is no call.
+/// A table of patterns and names becomes a list of names, an index of each call, and indices of the counters that are no calls.
 macro_rules! counted {
     (
         calls { $($pattern:pat => $index:ident $name:literal,)+ }

@@ -1,4 +1,4 @@
-//! The dedup of a session: what its latest operations became.
+//! The dedup of a session: the outcomes of its latest operations.
 //!
 //! ```text
 //!   seq:    settled … base │ 7 ✓ │ 8 – │ 9 ✓ │ …       – refused, or not seen yet
@@ -7,7 +7,7 @@
 //! Invariants:
 //! - An operation that was carried out stays known until the client has settled it; a repeated one is answered from
 //!   here and never carried out again.
-//! - A refused operation leaves no trace: whoever sends it again never saw an answer, so a later one is as good.
+//! - A refused operation leaves no trace: a client that sends it again never saw an answer, so a later one is as good.
 //! - The dedup is rebuilt from journal frames, so it says no more than they do.
 
 use std::collections::VecDeque;

@@ -31,7 +31,7 @@ pub(crate) struct Inodes {
 }
 
 impl Inodes {
-    /// `marks`: for each shard the end of what was ever reserved.
+    /// `marks`: for each shard the end of the numbers that were ever reserved.
     pub(crate) fn new(marks: &[u64]) -> Inodes {
         let counter = |&mark: &u64| Counter {
             next: mark,
@@ -66,7 +66,7 @@ impl Inodes {
         self.wanted(shard)
     }
 
-    /// The next counter of a shard: what is born from now on has at least this one.
+    /// The next counter of a shard: inodes made from now on have at least this one.
     pub(crate) fn next_counter(&self, shard: ShardId) -> u64 {
         self.shards[usize::from(shard.0)].next
     }
@@ -120,7 +120,7 @@ impl Inodes {
         c.reserved_at = at;
     }
 
-    /// Ends of what was ever reserved, for a checkpoint.
+    /// Ends of the numbers that were ever reserved, for a checkpoint.
     pub(crate) fn marks(&self) -> impl Iterator<Item = (ShardId, u64)> + '_ {
         self.shards.iter().enumerate().map(|(n, c)| (ShardId(n as u16), c.reserved_end))
     }

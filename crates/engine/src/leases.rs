@@ -125,8 +125,8 @@ impl Leases {
         self.is_shared.clone()
     }
 
-    /// As [`Leases::join`], while sessions come back after a restart: whoever is the first does not hold everything,
-    /// or what the others send again would have to wait for it, out of its order.
+    /// As [`Leases::join`], while sessions come back after a restart: the first one does not hold everything,
+    /// or the resends of the others would have to wait for it, out of their order.
     pub(crate) fn rejoin(&mut self, slot: Slot) {
         self.change(Change::Rejoined);
         self.come(slot);
@@ -410,7 +410,7 @@ impl Leases {
         }
         let held = self.mode(ino, slot);
         if !asked {
-            // Being recalled, wanted by somebody, or fought over: what is answered must not be cached.
+            // Being recalled, wanted by somebody, or fought over: the client must not cache the answer.
             let being_recalled = self.recalls.has(ino);
             let fought_over =
                 !self.contended.is_empty() && self.contended.get(&ino).is_some_and(|&until| mono < until);
@@ -439,7 +439,7 @@ impl Leases {
         self.grant(ino, slot, LeaseMode::Shared, true, mono)
     }
 
-    /// Gives a session a lease on what it has made, of which nobody else can have heard; returns what it has now.
+    /// Gives a session a lease on an inode that it has made, of which nobody else can have heard; returns the lease.
     pub(crate) fn grant_born(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, mono: Duration) -> LeaseMode {
         if self.mode.holder().is_none_or(|holder| holder == slot)
             || self.table.contains_key(&ino)
@@ -459,8 +459,9 @@ impl Leases {
         mono < self.frozen_until || self.recalls.has(EVERYTHING)
     }
 
-    /// Asks whoever keeps others from a shared lease on an inode to downgrade it to shared, and waits for nobody: who looks again
-    /// can be given one. Not from one that has it open, who would want it back, nor where it is fought over.
+    /// Asks the session that keeps others from a shared lease on an inode to downgrade its own to shared, and does not wait:
+    /// another session that looks again can be given one. Does not ask a session that has the inode open, which would want
+    /// the lease back, nor where the inode is fought over.
     pub(crate) fn downgrade_idle(
         &mut self,
         ino: Ino,

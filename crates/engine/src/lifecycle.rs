@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// The session is known no more, and what it asked for is answered. Returns the slot whose opens, leases and
+    /// Forgets the session and answers its requests. Returns the slot whose opens, leases and
     /// locks are to be released.
     pub(crate) fn close_session(&mut self, session: SessionId, m: &Moment) -> Option<Slot> {
         if !self.clients.sessions.get(session)?.volatile {
@@ -170,7 +170,7 @@ impl Engine {
         let since = m.mono.saturating_sub(limit);
         let mut over = self.clients.sessions.silent_since(since);
         if !over.is_empty() {
-            // Whoever sends again what it was answered says nothing else before that is done: it is not silent, it waits.
+            // A session whose resent operation waits for room sends nothing else before: it is not silent, it waits.
             let waiting = self.queue.waiting.sessions(|wait| *wait == Wait::Room);
             over.retain(|session| !waiting.contains(session));
         }

@@ -155,7 +155,7 @@ impl Locks {
         self.files.get(&lock.ino)?.conflict(owner, lock).map(|(_, found)| found)
     }
 
-    /// Follows who waits for whom, from the holders of what `owner` wants.
+    /// Follows the waiters from holder to holder, beginning with the holders of the range that `owner` wants.
     fn would_deadlock(&self, owner: Owner, lock: &Lock) -> bool {
         let mut seen = BTreeSet::new();
         let mut todo = self.blockers(owner, lock);

@@ -29,6 +29,6 @@ pub struct Moment {
     pub store_full: bool,
     /// A start would take as long as it may: changes wait for a checkpoint.
     pub budget_spent: bool,
-    /// The disk is full but for what is kept for the way out: operations that need space are refused, what gives space back is not.
+    /// The disk is full but for the reserve: operations that need space are refused, those that give space back are not.
     pub tight: bool,
 }

@@ -1,15 +1,15 @@
-//! Policies of subtrees: what holds where, who may set it, and the attributes under which it is seen and set.
+//! Policies of subtrees: where each holds, the right to set it, and the attributes that show and set it.
 //!
 //! ```text
-//!   setfattr -n chiton.policy ─▶ parse ─▶ resolve with what is around ─▶ may this caller? ─▶ Event::Policy
+//!   setfattr -n chiton.policy ─▶ parse ─▶ resolve with the policy around ─▶ may this caller? ─▶ Event::Policy
 //! ```
 //!
 //! Invariants:
-//! - The texts are in the namespace, versioned; what they mean is found when it is first asked for, and again after
+//! - The texts are in the namespace, versioned; they are resolved when a policy is first asked for, and again after
 //!   a change.
 //! - A policy that cannot be carried out is refused when it is set, and so is one that would make another senseless.
 //! - One who is not an administrator (root, or the owner of the root directory) sets policies on their own directories
-//!   only, and none that is weaker than what holds around.
+//!   only, and none that is weaker than the policy around.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl Shards {
         Ok((ino, event))
     }
 
-    /// Value of an attribute of this file. `decoupled`: of a decoupled client, the root of what it has.
+    /// Value of an attribute of this file. `decoupled`: of a decoupled client, the root of its subtree.
     pub(crate) fn policy_attribute(
         &mut self,
         ino: Ino,

@@ -173,7 +173,7 @@ impl QueryHandler<'_> {
             && self.clients.leases.conflict(attr.ino, slot, LeaseMode::Shared, self.m.mono))
     }
 
-    /// Whether somebody else has this file open for writing, and readers are content with what that one has pushed.
+    /// Whether another session has this file open for writing, and readers are content with the content that it has pushed.
     fn is_read_behind_writer(&mut self, ino: Ino) -> Result<bool, Stop> {
         let is_being_written = self
             .clients

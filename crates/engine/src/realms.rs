@@ -1,11 +1,11 @@
-//! Decoupled realms: who takes which subtree, goes on with it, gives it back.
+//! Decoupled realms: clients take subtrees, resume them and return them.
 //!
 //! ```text
 //!   Decouple ─▶ may they? ─▶ all leases below are given up ─▶ Event::Decoupled, durable ─▶ Granted
 //! ```
 //!
 //! Invariants:
-//! - Each call can be asked again: what was done is answered as the first time.
+//! - A client can repeat each call, and gets the first answer again.
 //! - A claim is worth something only in the hands of the session that it was granted to, and only the latest.
 //! - When a decoupling begins, nobody holds a lease in it, and nothing in it is what only memory holds.
 
@@ -57,7 +57,7 @@ const NEEDS_AT_ONCE: usize = 4096;
 pub(crate) struct Realms {
     /// Ids never used, for the writers of decouplings that begin.
     writers: Vec<u64>,
-    /// Identity of the file system, for what is answered.
+    /// Identity of the file system, for answers.
     filesystem: u64,
     /// The last answers to merge calls.
     answered: BTreeMap<RealmId, Answered>,
@@ -132,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Whether a session may put blocks of this writer: its own, or that of what it has decoupled.
+    /// Whether a session may put blocks of this writer: its own, or that of its decoupled subtree.
     pub fn may_put(&self, session: SessionId, writer: u64) -> bool {
         session.0 == writer
             || self.shards.ns.decouplings().any(|d| d.map.writer() == writer && d.owner == session)
@@ -509,7 +509,7 @@ impl Shards {
         Err(Refusal::NotPermitted.into())
     }
 
-    /// The policy that a decoupling is to have: the one that holds, or the given one on top of what is around.
+    /// The policy that a decoupling is to have: the one that holds, or the given one on top of the policy around.
     fn policy_wanted(&mut self, wanted: &Wanted<'_>, cred: &Cred) -> Result<Arc<Policy>, Stop> {
         let holds = self.policy_of(wanted.root)?.1;
         if wanted.policy.is_empty() {
@@ -538,7 +538,7 @@ impl Shards {
         let (mut ranges, mut marks) = (Vec::new(), Vec::new());
         let part = count.div_ceil(shards);
         let chosen = (0..shards.min(count)).map(|n| ShardId(((u64::from(home.0) + n) % all) as u16));
-        // All or none: what is taken here and not granted would be passed over for good.
+        // All or none: numbers that are taken here and not granted would be passed over for good.
         if !chosen.clone().all(|shard| self.inodes.has_range(shard, part)) {
             return Err(Refusal::NoSpace.into());
         }

@@ -14,7 +14,7 @@
 //! - Operations that were answered come first, in the order of their first positions: what each caller saw still holds. Pending
 //!   operations of write-behind follow, by session, in their session's order: leases kept all other clients away. Then come the
 //!   operations that were never answered, alike.
-//! - A connection that resumes a session declares: what the session declared over one before says nothing about it.
+//! - A connection that resumes a session declares: its declaration over an earlier connection does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use chiton_wire::Call;
 
 use crate::wait_queue::Task;
 
-/// So many times the grace are those waited for who are back and send.
+/// Most graces to wait for sessions that are back and still send.
 const GRACES_MAX: u32 = 3;
 
 /// A debt of a known session.
@@ -49,7 +49,7 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Waits for these sessions from `begun` on for `grace`, and longer for what those send that are back.
+    /// Waits for these sessions from `begun` on for `grace`, and longer for sessions that are back and still send.
     pub(crate) fn new(
         sessions: impl Iterator<Item = SessionId>,
         begun: Duration,

@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// Applies a frame of the journal that follows what was applied so far. If rows are missing, install them and
-    /// call again with the same frame: what of it is applied already is passed over. `base_changes`: others may have
+    /// call again with the same frame: events that are applied already are passed over. `base_changes`: others may have
     /// changed what the events were planned on, so that names must be looked at.
     pub fn replay(
         &mut self,
@@ -209,7 +209,7 @@ impl Engine {
         self.recovery_step(m);
     }
 
-    /// Over the rows of one moment, for what would be: nobody is waited for, and nothing ends that was somebody's.
+    /// For a preview over the rows of one moment: it waits for no session, and ends no session or decoupling.
     pub fn begin_preview(&mut self) {
         self.shards.inodes = Inodes::new(&self.shards.marks_at_start);
         self.shards.orphans = self.shards.ns.orphans().into_iter().collect();
@@ -270,7 +270,7 @@ impl Clients {
     }
 }
 
-/// Whether an inode lost its last name, from what it is now.
+/// Whether an inode lost its last name, judged by its state now.
 fn gone_of(ns: &Namespace, ino: Ino) -> Option<Gone> {
     match ns.attr(ino) {
         Ok(attr) if attr.nlink == 0 => Some(Gone { ino, orphan: true }),

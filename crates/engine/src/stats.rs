@@ -44,7 +44,7 @@ impl Engine {
         self.counters.count_more(crate::counters::COMMIT, commits);
     }
 
-    /// Bytes of the disk, all and free: what [`Engine::set_disk`] said.
+    /// Bytes of the disk, all and free, as [`Engine::set_disk`] last set them.
     pub fn disk(&self) -> (u64, u64) {
         self.disk
     }

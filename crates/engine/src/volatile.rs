@@ -25,7 +25,7 @@ use crate::parts::{Output, Shards};
 use crate::step::Stop;
 use crate::wait_queue::Wait;
 
-/// Position of what is not in the journal: the client has nothing to send again.
+/// Position of a change that is not in the journal: the client has nothing to send again.
 pub(crate) const NOT_JOURNALLED: Position = Position(0);
 /// Most positions of one frame.
 const SKIPPED_PER_FRAME: u64 = 1 << 30;
@@ -150,7 +150,7 @@ impl Shards {
         if self.volatile.orphans.contains(&ino) {
             return Ok(true);
         }
-        // Merges are journalled, and rest on what is around them.
+        // Merges are journalled, and rest on the state around them.
         if self.root_of(ino)?.is_some() {
             return Ok(false);
         }

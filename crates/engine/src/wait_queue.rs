@@ -21,7 +21,7 @@ use crate::realms::Merging;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) u64);
 
-/// A request on its way, with what of it is done.
+/// A request on its way, with its progress.
 #[derive(Debug)]
 pub struct Task {
     pub(crate) session: SessionId,
@@ -34,7 +34,7 @@ pub struct Task {
     pub(crate) begun: bool,
     /// Carried out; the answer waits until this position is durable.
     pub(crate) done: Option<Box<(Position, Answer)>>,
-    /// Of a merge: what is not done yet.
+    /// Of a merge: the events that are not done yet.
     pub(crate) merging: Option<Box<Merging>>,
     /// It is another plate that asks, and no session: what it asks.
     pub(crate) peer: Option<Box<(PlateId, PeerMessage)>>,

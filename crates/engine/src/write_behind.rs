@@ -86,7 +86,7 @@ impl GrantedClock {
         if is_near { now.max(self.last) } else { now }
     }
 
-    /// The earliest and the latest time that the client may read by now from what it was granted.
+    /// The earliest and the latest time that the client may read by now from its granted clock.
     fn span(&self, mono: Duration) -> Option<(Time, Time)> {
         let granted = self.granted.as_ref()?;
         let gain = mono.saturating_sub(granted.since) / DRIFT_PARTS;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::options::Log;
 
-/// Between two tries; what is below tries a few times itself.
+/// Pause between two tries; the stores themselves try a few times, too.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long a server that ends waits for a store that is away.
 pub(crate) const END_PATIENCE: Duration = Duration::from_secs(10);

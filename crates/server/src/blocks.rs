@@ -12,7 +12,7 @@ use crate::often::Often;
 use crate::plate::Plate;
 use crate::sweeper::Listing;
 
-/// The object store, and what is known of the blocks in it.
+/// The object store, and the known state of the blocks in it.
 pub(crate) struct Blocks {
     pub(crate) objects: Arc<dyn Objects>,
     /// The same, with its counters.
@@ -55,7 +55,7 @@ impl Blocks {
 }
 
 impl Plate {
-    /// Stores a block of the session, or of what it has decoupled. Durable at the latest when an event that names it is, or
+    /// Stores a block of the session, or of its decoupled subtree. Durable at the latest when an event that names it is, or
     /// a commit that was asked for after
     /// the answer is answered.
     pub(crate) fn put_block(

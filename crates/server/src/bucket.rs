@@ -29,7 +29,7 @@ use crate::stores::Stores;
 const OURS: [&str; 4] = ["journal", "meta", PLATES_FOLDER, "probe"];
 const PAGE: usize = 1000;
 
-/// Objects below the location, with what fails for now tried again.
+/// Objects below the location. Calls that fail for now are tried again.
 pub(crate) struct Bucket {
     pub(crate) s3: Arc<S3Objects>,
     pub(crate) objects: Arc<dyn Objects>,

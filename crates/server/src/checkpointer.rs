@@ -8,7 +8,7 @@
 //! Invariants:
 //! - One atomic batch: the rows, the position, inode marks, sessions.
 //! - A batch is committed only when the journal is durable up to its position.
-//! - A batch that was taken is tried again until it is committed: what it holds is in no other.
+//! - A batch that was taken is tried again until it is committed: no other batch holds its rows.
 //! - The namespace's rows come first and in order: so all but a few need no sorting ([`Batch`]).
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,7 +49,7 @@ impl Plate {
                 return;
             }
             if self.rows.meta.is_closed() {
-                // Whoever asks next says why, if it fails again.
+                // The next caller reports the error, if it fails again.
                 let _ = self.reopen_meta();
             }
             if self.owes_space() && self.reclaim_meta() {
@@ -115,7 +115,7 @@ impl Plate {
         self.checkpoints.failing.store(outcome.is_err(), Relaxed);
         *self.checkpoints.failure.lock() = outcome.as_ref().err().cloned();
         if outcome.is_err() {
-            // Nobody waits for what does not come.
+            // Nobody waits for a checkpoint that does not come.
             self.with_engine(|engine, _| engine.room_changed());
         }
         outcome
@@ -152,7 +152,7 @@ impl Plate {
         Ok(())
     }
 
-    /// Trims the journal to what the metadata store holds without its own journal.
+    /// Trims the journal up to the position that the metadata store holds without its own journal.
     fn trim(&self) {
         let (_, settled) = self.rows.meta.get().settled();
         let position = {
@@ -213,7 +213,7 @@ impl Plate {
                 self.note_removed(&begun.rows);
                 return Ok(());
             };
-            // A store that has failed by itself, in what it does in the background, says so now: opened anew, it may be well.
+            // A store that has failed in its background work says so now: opened anew, it may be well.
             let was_io = matches!(error, StoreError::Io { .. });
             let was_full = matches!(error, StoreError::NoSpace { .. });
             // Whether it landed is not known; committing the same rows again does no harm.

@@ -88,7 +88,7 @@ impl Commits {
         self.engine_wants.store(position.map_or(u64::MAX, |position| position.0), Ordering::Relaxed);
     }
 
-    /// True if what the engine waits for is durable.
+    /// True if the position that the engine waits for is durable.
     pub(crate) fn engine_is_due(&self, durable: Position) -> bool {
         durable.0 >= self.engine_wants.load(Ordering::Relaxed)
     }

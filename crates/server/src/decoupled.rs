@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing is checkpointed, swept or compacted: what changes stays in memory until it is merged and the decoupling
+//! - Nothing is checkpointed, swept or compacted: changes stay in memory until they are merged and the decoupling
 //!   ends. Rows that are as the server gave them leave above `cache_bytes`.
 //! - Its journal is trimmed only when the client says that all of it is merged for good.
 //! - Its first session bears the id that the server gave for the blocks.
@@ -200,7 +200,7 @@ impl Server {
         self.first().place.clone()
     }
 
-    /// Whether the journal failed for good: nothing is changed any more, and what is not durable is lost.
+    /// Whether the journal failed for good: nothing is changed any more, and changes that are not durable are lost.
     pub fn has_failed(&self) -> bool {
         self.first().health() == Health::Failed
     }
@@ -210,7 +210,7 @@ impl Server {
         self.first().engine.lock_as_it_is().has_pending()
     }
 
-    /// Of a decoupled client: what the journal says up to here is merged for good.
+    /// Of a decoupled client: the journal up to here is merged for good.
     ///
     /// # Errors
     /// The place's.

@@ -1,7 +1,7 @@
 //! The lock of the engine.
 //!
 //! Invariants:
-//! - Whoever takes it finds everything in memory that was answered, but for those who say that they do not look
+//! - Its holder finds everything in memory that was answered, unless it says that it does not look
 //!   ([`EngineLock::lock_as_it_is`]).
 //! - Only a decoupled client's plate has anything that is journalled and not in memory ([`LazyApply`]).
 
@@ -37,7 +37,7 @@ impl EngineLock {
         EngineLock(Mutex::new(Locked { engine, lazy }))
     }
 
-    /// The lock for whatever looks at files and directories.
+    /// The lock, for callers that look at files and directories.
     #[inline]
     pub(crate) fn lock(&self) -> EngineGuard<'_> {
         let mut engine = self.lock_as_it_is();
@@ -101,7 +101,7 @@ impl Plate {
         self.use_engine(self.engine.lock(), f)
     }
 
-    /// The same for what does not look at files and directories.
+    /// The lock, for callers that do not look at files and directories.
     #[inline]
     pub(crate) fn with_engine_as_it_is<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
         let _fatal = Fatal::guard();

@@ -1,4 +1,4 @@
-//! A panic while the engine is in use ends the process: its state may be half changed, and whoever waits for its lock
+//! A panic while the engine is in use ends the process: its state may be half changed, and a thread that waits for its lock
 //! would go on with that. (A simulation ends by itself, and says with which seed.)
 
 use std::thread;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Tasks of one client may overtake each other; whoever needs an order waits for the answers.
-//! - When the server stops, what waits is answered.
+//! - Tasks of one client may overtake each other; a client that needs an order waits for the answers.
+//! - When the server stops, waiting tasks are answered.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) fn none() -> Arc<Pool> {
 }
 
 impl Plate {
-    /// Does something on a thread of the pool, or on this one if none can take it. `bytes`: what it keeps in memory.
+    /// Does something on a thread of the pool, or on this one if none can take it. `bytes`: how much memory it keeps.
     pub(crate) fn submit_io(self: &Arc<Self>, bytes: usize, work: impl FnOnce(&Plate) + Send + 'static) {
         let plate = self.clone();
         let task = Box::new(move || {

@@ -157,7 +157,7 @@ impl Offline {
         self.meta.commit(&batch).map_err(|e| store_error(&e))
     }
 
-    /// The highest position that a row carries: whatever the store says, the events up to here are in it. Reads all
+    /// The highest position that a row carries: the events up to here are in the store, even if it claims less. Reads all
     /// inodes and entries; `progress` is called with how many rows it has seen.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Offline {
     /// Applies the journal's events that the store lacks, as a start of the server does, and commits them.
     ///
     /// # Errors
-    /// [`StartError::Corrupt`] where journal or store is damaged, or they do not fit; what was committed by then stays
+    /// [`StartError::Corrupt`] where journal or store is damaged, or they do not fit; earlier commits stay
     /// and is not applied again the next time.
     pub fn apply(
         &self,
@@ -295,7 +295,7 @@ impl Applying<'_> {
                         Ok(fetched) => {
                             install(&mut self.engine, fetched, generation).map_err(StartError::Corrupt)?;
                         }
-                        // The next event rests on what cannot be read.
+                        // The next event rests on rows that cannot be read.
                         Err(StoreError::Corrupt { .. }) if what.skip_misfits => {
                             self.done.misfits += 1;
                             skipped.insert(self.engine.position().next());

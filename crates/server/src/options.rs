@@ -53,15 +53,15 @@ pub struct ServerOptions {
     /// Told once, with the reason, when the journal has failed for good: nothing can be changed any more, and the process
     /// should abandon the server and end, so that the next one recovers. On a thread of the server's.
     pub on_failed: Option<Log>,
-    /// Space kept free on the disk of a data directory, for the way out when it is full; none: what fits the disk.
+    /// Space kept free on the disk of a data directory, for the way out when it is full; none: a size that fits the disk.
     pub reserve_bytes: Option<u64>,
-    /// Refuse whatever would change the file system.
+    /// Refuse every change of the file system.
     pub read_only: bool,
     /// End a process that holds the data directory.
     pub take_over: bool,
     /// Told how far the journal is replayed.
     pub progress: Option<Tell>,
-    /// Told once, with the reason, when another server has taken over: what was not confirmed by then never will be. The
+    /// Told once, with the reason, when another server has taken over: changes that were not confirmed by then never will be. The
     /// process should abandon the server and end. On a thread of the server's.
     pub on_fenced: Option<Log>,
     /// Told what an administrator should know, a line each. Standard error by default.

@@ -41,7 +41,7 @@ impl Ownership {
         Ok(Ownership { data: data.clone(), _directory: directory, objects })
     }
 
-    /// Lets the metadata store be opened only while this hold is not lost: opening takes it from whoever has it.
+    /// Lets the metadata store be opened only while this hold is not lost: opening takes it from its holder.
     pub fn guard(&self, stores: &mut Stores) {
         let Some(objects) = &self.objects else { return };
         let (keeper, path) = (objects.keeper(), std::path::PathBuf::from(self.data.to_string()));

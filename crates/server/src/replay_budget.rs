@@ -35,7 +35,7 @@ pub(crate) struct ReplayRate {
 const MEASURED_EVENTS_MIN: u64 = 50_000;
 
 impl ReplayRate {
-    /// Until it is measured: half of what a core of 2020 does.
+    /// Until it is measured: half the rate of a core of 2020.
     pub(crate) const ASSUMED: ReplayRate =
         ReplayRate { events_per_second: 500_000.0, bytes_per_second: 50e6, measured: false };
 

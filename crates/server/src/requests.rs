@@ -322,7 +322,7 @@ impl Plate {
         }
     }
 
-    /// Answers those who wait for what cannot become durable now.
+    /// Answers the waiters for positions that cannot become durable now.
     pub(crate) fn refuse_commits(&self) {
         let (refusal, why) = match self.health() {
             Health::Failed => (Refusal::Io, "the server's journal failed"),

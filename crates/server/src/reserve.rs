@@ -110,7 +110,7 @@ fn shrink(file: &File, bytes: u64) -> io::Result<()> {
 }
 
 impl Reserve {
-    /// The reserve in the data directory `dir`, as it was left. `wanted`: how large it is to be; none: what fits the disk.
+    /// The reserve in the data directory `dir`, as it was left. `wanted`: how large it is to be; none: a size that fits the disk.
     pub(crate) fn open(dir: &Path, wanted: Option<u64>) -> Reserve {
         let wanted = wanted.or_else(|| Some(default_bytes(room(dir)?.total))).unwrap_or(0);
         let path = dir.join(RESERVE_FILE);
@@ -180,7 +180,7 @@ impl Reserve {
         held - left
     }
 
-    /// Gives back what is missing to `bytes` of free space, for what is about to be written.
+    /// Gives back as much as is missing to `bytes` of free space, for the next writes.
     pub(crate) fn make_room(&self, bytes: u64) {
         if let Some(Room { free, .. }) = self.room().filter(|room| room.free < bytes) {
             self.release(bytes - free);

@@ -20,15 +20,15 @@ pub enum Role {
     /// Serves a file system.
     Serving {
         info: FilesystemInfo,
-        /// Where it is: the stores of each plate.
+        /// The stores of each plate.
         plates: Vec<Stores>,
         /// The right to change it, kept until the server ends; `None` if the caller keeps others away.
         ownership: Option<Ownership>,
     },
     /// Serves a subtree to the client that took it from another server.
     Decoupled(DecoupledSubtree),
-    /// Shows what would be, over rows that nobody changes: what is changed then is in memory only. Memory grows with what
-    /// is changed and with what is looked at. Clients bring the blocks ([`crate::Server::objects`] is empty).
+    /// Shows a merge that is not made, over rows that nobody changes. Changes stay in memory, which grows with the rows that
+    /// are changed or looked at. Clients bring the blocks ([`crate::Server::objects`] is empty).
     Preview {
         /// The file system of the rows.
         info: FilesystemInfo,

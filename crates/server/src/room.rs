@@ -45,7 +45,7 @@ const RECLAIM_FAILURES_MAX: u32 = 6;
 pub(crate) struct Space {
     /// The space that is kept free on it; `None` where there is no such disk.
     pub(crate) reserve: Option<Arc<Reserve>>,
-    /// It is full: nothing is created or written, and what is removed lives on the reserve.
+    /// It is full: nothing is created or written, and removals live on the reserve.
     pub(crate) tight: Arc<AtomicBool>,
     tight_since: Mutex<TightSince>,
     reclaiming: Mutex<Reclaiming>,

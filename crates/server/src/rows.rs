@@ -79,7 +79,7 @@ impl Plate {
         self.install(&mut self.engine.lock(), fetched, generation)
     }
 
-    /// Takes fetched rows in; what cannot be decoded is noted, and an error where there is no way around it.
+    /// Installs fetched rows. Notes those that cannot be decoded; that is an error where there is no way around them.
     pub(crate) fn install(
         &self,
         engine: &mut Engine,

@@ -75,7 +75,7 @@ impl Plate {
 
     /// For the thread that writes to the store anyhow: sees to it that there are enough for a while.
     pub(crate) fn reserve_session_ids_ahead(&self) {
-        // Whoever needs one says why, if it fails again.
+        // The next caller reports the error, if it fails again.
         let _ = self.reserve_session_ids(CHUNK / 2);
     }
 

@@ -1,4 +1,4 @@
-//! Steps of a start: the rows that are always in memory, and what the errors of the stores mean.
+//! Steps of a start: the rows that are always in memory, and the meaning of the stores' errors.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Blocks that nothing refers to: garbage of the namespace, and what dead sessions left without naming it.
+//! Blocks that nothing refers to: garbage of the namespace, and blocks that dead sessions left unnamed.
 //!
 //! Invariants:
 //! - A session's blocks (a decoupling's likewise) are looked at only when it is over, and a checkpoint holds all that it did: nothing can name
@@ -151,7 +151,7 @@ impl Plate {
             return Err("a checkpoint is not committed".to_owned());
         }
         let meta = self.rows.meta.get();
-        // Of rows as decoupled clients saw them: those of maps, and of what they may still read.
+        // Of rows as decoupled clients saw them: those of maps, and of content that they may still read.
         let ranges = (0..self.info.shards)
             .flat_map(|shard| [tag::CHUNK, tag::IMAGE].map(|tag| rows_with_tag(ShardId(shard), tag)));
         for (mut start, end) in ranges {

@@ -18,7 +18,7 @@ use crate::handshake::{OpenError, shake};
 use crate::mux::Mux;
 use crate::pending::Pending;
 
-/// A connection to a server. Shared by reference; dropped, whoever still waits gets [`ConnectionLost`].
+/// A connection to a server. Shared by reference; dropped, callers that still wait get [`ConnectionLost`].
 #[derive(Debug)]
 pub struct Connection {
     mux: Arc<Mux>,
@@ -101,7 +101,7 @@ impl Connection {
         self.mux.lost()
     }
 
-    /// Ends the connection: whoever waits gets [`ConnectionLost`].
+    /// Ends the connection: callers that wait get [`ConnectionLost`].
     pub fn close(&self) {
         self.mux.lose(ConnectionLost::new("closed by this client"));
     }

@@ -169,7 +169,7 @@ impl FrameReader {
     }
 
     /// Takes the buffer back into `spare`, if `spare` has none. A part of a frame moves to a buffer of its own size unless
-    /// it fills half of this one: what a slow peer holds is at most twice what it has sent.
+    /// it fills half of this one: a slow peer holds at most twice as many bytes as it has sent.
     pub fn reclaim(&mut self, spare: &mut Vec<u8>) {
         const PART_BYTES_MAX: usize = READ_BYTES / 2;
         let usual = (READ_BYTES..=4 * READ_BYTES).contains(&self.buf.len());

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Bytes from a peer are hostile until decoded; what is malformed ends that one connection.
+//! - Bytes from a peer are hostile until decoded; a malformed message ends that one connection.
 //! - The number of threads does not depend on the number of connections.
 //!
 //! # Layout

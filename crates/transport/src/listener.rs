@@ -54,7 +54,7 @@ impl Listener {
         bound.map_err(|e| io::Error::new(e.kind(), format!("cannot listen at {address}: {e}")))
     }
 
-    /// Makes room for one that takes the place of whoever listens at `address`: a socket file is removed, also if a server is
+    /// Makes room for one that takes the place of the listener at `address`: a socket file is removed, also if a server is
     /// alive behind it, which keeps those that are connected. Nothing at addresses without a file.
     ///
     /// # Errors

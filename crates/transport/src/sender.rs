@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! - Bytes go out in the order in which they were appended; nothing before the [`Welcome`].
-//! - Only the connection's home thread reads it; what epoll reports changes with the output, under its lock.
+//! - Only the connection's home thread reads it; the events that epoll reports change with the output, under its lock.
 //! - No lock is held while the service is called; the output's lock is the innermost.
 
 use std::cell::Cell;

@@ -113,7 +113,7 @@ pub struct ServeOptions {
     pub half_open_max: usize,
     /// A connection that has not greeted for so long is closed.
     pub greet_within: Duration,
-    /// A connection that takes nothing of what is unsent for so long is closed.
+    /// A connection whose peer reads nothing for so long, while replies are unsent, is closed.
     pub unread_within: Duration,
     /// Bytes that are unsent, of all connections together. While there are more, connections of which more than their
     /// share is unsent are closed.

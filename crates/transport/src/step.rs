@@ -13,7 +13,7 @@ use crate::frame::FrameKind;
 use crate::sender::{BEHIND, Input, Sender, UNGREETED};
 use crate::serve::{Closed, Service};
 
-/// Most requests in one hand-over, so that limits on what is unanswered hold roughly.
+/// Most requests in one hand-over, so that limits on unanswered requests hold roughly.
 const HAND_OVER_MAX: usize = 1024;
 /// Requests whose answers may have so many bytes together end a hand-over.
 const HAND_OVER_ANSWER_BYTES: usize = 8 << 20;
@@ -155,7 +155,7 @@ impl Step {
 enum Next {
     Request(Request),
     Other,
-    /// A hello that is answered later: what is behind it waits.
+    /// A hello that is answered later: messages behind it wait.
     Later,
     Nothing,
 }

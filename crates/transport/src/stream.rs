@@ -74,7 +74,7 @@ impl Stream {
         Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, limit)?)
     }
 
-    /// Ends both directions: whoever waits in a call on this socket, here or at the peer, wakes.
+    /// Ends both directions: calls that wait on this socket, here or at the peer, return.
     pub(crate) fn shutdown(&self) {
         // An error means that the connection is already gone, which is what was asked for.
         let _ = shutdown(&self.0, Shutdown::Both);

@@ -12,7 +12,7 @@
 //! Invariants:
 //! - A server that serves others has none of this: its engine applies what it journals at once.
 //! - Pending are only new, empty files in directories that are in memory; no event stands between them.
-//! - Whoever takes the engine for anything else applies them first (`server/src/engine_lock.rs`).
+//! - Any other use of the engine applies them first (`server/src/engine_lock.rs`).
 //! - What cannot be decided without looking further is not lazy: the usual path decides.
 
 use chiton_model::{Event, Make, Op};

@@ -34,7 +34,7 @@ pub(super) struct Recalls {
 }
 
 impl Recalls {
-    /// Asks a session for what it holds on an inode beyond `keep`.
+    /// Recalls the lease of a session on an inode down to `keep`.
     pub(super) fn send(&mut self, ino: Ino, slot: Slot, keep: LeaseMode, mono: Duration) {
         let ids = self.by_ino.entry(ino).or_default();
         let is_out = ids.iter().any(|id| {
@@ -70,7 +70,7 @@ impl Recalls {
         Some(out)
     }
 
-    /// A session is gone; returns the inodes of what it was asked for.
+    /// A session is gone; returns the inodes whose leases were being recalled from it.
     pub(super) fn forget_all(&mut self, slot: Slot) -> Vec<Ino> {
         let ids: Vec<u64> = self.out.iter().filter(|(_, out)| out.slot == slot).map(|(id, _)| *id).collect();
         ids.into_iter().filter_map(|id| self.forget(id)).map(|out| out.ino).collect()
@@ -82,7 +82,7 @@ impl Recalls {
         !self.by_ino.is_empty() && self.by_ino.contains_key(&ino)
     }
 
-    /// Whether a session is being asked for what it has on an inode.
+    /// Whether a session's lease on an inode is being recalled.
     pub(super) fn has_of(&self, ino: Ino, slot: Slot) -> bool {
         self.by_ino.get(&ino).is_some_and(|ids| ids.iter().any(|id| self.out[id].slot == slot))
     }

@@ -72,7 +72,7 @@ fn whole_file_locks_convert_without_deadlock() {
     assert_eq!(l.get(owner(4), &flock(Read)).map(|lock| lock.owner), Some(1));
 }
 
-/// The naive model: what each owner holds on each byte.
+/// The naive model: the lock of each owner on each byte.
 #[derive(Default)]
 struct Model {
     bytes: BTreeMap<(u64, u64), LockKind>,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - The generation grows: whatever the client of before says from now on is refused.
+//! - The generation grows: the server refuses all further calls of the earlier client.
 //! - Base, images, inode numbers and blocks stay, so the journal means what it meant.
 
 use chiton_model::{Attached, Event};

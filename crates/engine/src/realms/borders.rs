@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   job (batchfs, decoupled) ── a ── scratch (ramdisk) ── …
-//!                                    ▲ a border: its name is the decoupled side's, what it stands for is not
+//!                                    ▲ a border: its name is the decoupled side's, its directory is not
 //! ```
 //!
 //! Invariants:
 //! - A decoupled client does nothing to a border or below it, and answers only that it is there: its caller is to ask the main
 //!   server.
-//! - A border, and what is above it, is neither moved nor removed there: somebody may have it for himself.
+//! - A border, and any directory above it, is neither moved nor removed there: another client may have decoupled it.
 //! - Which directories are borders does not change while there is the decoupling.
 
 use chiton_model::{NameUse, Op};
@@ -33,7 +33,7 @@ impl Decoupled {
         if self.borders.contains(&ino) { Err(Refusal::CrossDevice.into()) } else { Ok(()) }
     }
 
-    /// Refuses an operation on a border, or that moves or removes one or what is above it.
+    /// Refuses an operation on a border, or that moves or removes one or a directory above it.
     pub(crate) fn keep_borders(&self, op: &Op, ns: &Namespace) -> Result<(), Stop> {
         if self.borders.is_empty() {
             return Ok(());

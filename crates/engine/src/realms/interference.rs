@@ -14,7 +14,7 @@
 //!   can be passed: looked up, and asked for attributes as they were. They are not listed, and not changed.
 //! - The owner's own session is like any other: it acts through the realm.
 //! - Requests that end or declare something (closes, unlocks, reopens, commits, blocks) always pass.
-//! - The root of a decoupling, and what is above it, is neither moved nor removed nor given another policy.
+//! - The root of a decoupling, and any directory above it, is neither moved nor removed nor given another policy.
 
 use chiton_model::{Decoupling, Event, Interference, Op};
 use chiton_namespace::Fault;
@@ -98,7 +98,7 @@ impl RealmHandler<'_> {
 }
 
 impl Shards {
-    /// Refuses planned events that move or remove a decoupled root, or what is above one.
+    /// Refuses planned events that move or remove a decoupled root, or a directory above one.
     #[inline]
     pub(crate) fn keep_roots(&self, events: &[Event]) -> Result<(), Stop> {
         if !self.ns.has_decouplings() {
@@ -195,7 +195,7 @@ impl Shards {
         }
     }
 
-    /// The decoupled root above an inode; none for what is gone.
+    /// The decoupled root above an inode; none if the inode is gone.
     pub(crate) fn root_of(&self, ino: Ino) -> Result<Option<Ino>, Stop> {
         match self.ns.decoupled_root(ino) {
             Err(Fault::Refused(_)) => Ok(None),

@@ -10,7 +10,7 @@
 //! - What events became, how far that is, and the map share one frame: after a crash all of a piece is there or nothing.
 //! - The state decides which events are done, not the call: one that repeats, skips or comes late changes nothing.
 //! - A piece is bounded; between two pieces everybody else has their turn.
-//! - Nobody holds a lease on what changes.
+//! - Nobody holds a lease on an inode that changes.
 //! - One decoupling at a time is merged in a directory, if their clients take the merge lock (`RealmCall::MergeLock`).
 
 use chiton_merge::{MergeContext, MergeStep, Skipped, plan_merge};
@@ -140,7 +140,7 @@ impl RealmHandler<'_> {
         }
     }
 
-    /// Whoever holds everything would be asked for each inode by itself; it goes on with what it asks for.
+    /// Recalls everything from a session that holds all leases: otherwise the merge would recall each inode by itself.
     fn may_merge(&mut self, m: &Moment) -> Result<(), Stop> {
         self.shards.may_change(m)?;
         if m.tight {
@@ -217,7 +217,7 @@ impl RealmHandler<'_> {
         }
     }
 
-    /// Writes the frame of what was applied, and notes how far it is.
+    /// Writes the frame of the applied events, and notes how far the merge is.
     fn close_piece(&mut self, id: RealmId, state: MergeState, map: MergeMap, emitted: &[Event]) {
         let event_count = u32::try_from(emitted.len() + 1).expect("a piece is bounded");
         let shard = map.root().shard();
@@ -285,7 +285,7 @@ impl RealmHandler<'_> {
         Ok(Some(Skipped::Refused(Refusal::Io)))
     }
 
-    /// Applies an event of the merge; what it lacks is asked for first.
+    /// Applies an event of the merge, or returns the rows that it lacks.
     fn apply_merged(&mut self, event: Event, piece: &mut Piece, m: &Moment) -> Result<(), End> {
         if !matches!(event, Event::Make { .. }) {
             let needs = self.shards.ns.needs(&event);
@@ -324,7 +324,7 @@ impl RealmHandler<'_> {
         Ok(())
     }
 
-    /// An inode lost a name: what the server keeps of it if that was the last.
+    /// An inode lost a name. If that was the last, the inode becomes an orphan or is forgotten.
     fn name_lost(&mut self, ino: Ino) {
         match self.shards.ns.attr(ino) {
             Ok(attr) if attr.nlink == 0 => {
@@ -341,7 +341,7 @@ impl RealmHandler<'_> {
         }
     }
 
-    /// Waits for those who hold leases on what an event will change.
+    /// Waits for the sessions that hold leases on the inodes that an event will change.
     fn recall_for_merge(&mut self, event: &Event, piece: &mut Piece, m: &Moment) -> Result<(), End> {
         let Piece { map, touched, .. } = piece;
         touched.clear();

@@ -1,7 +1,7 @@
 //! Rows of a decoupled subtree, for the client that has it.
 //!
 //! Invariants:
-//! - They are as they were at the base, with what the client itself merged since.
+//! - They are as they were at the base, with the changes that the client itself merged since.
 //! - Nothing outside of the subtree is shown, but the inodes of the directories above its root, which walks
 //!   upwards pass, and of those at which it ends, as they are now.
 

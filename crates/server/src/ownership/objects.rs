@@ -10,8 +10,9 @@
 //! - Records decide who should serve. The journal's claim and the metadata store's own fence keep an older server
 //!   from doing harm, however late it wakes up.
 //! - A holder finds out within [`BEAT`] of running that there is a higher number, and then never writes again.
-//! - Whoever finds a holder of this machine looks at its process; another's is watched for [`SILENCE`], and so is one whose
-//!   record cannot be read: its number counts all the same, and a holder that is there writes it anew with its next beat.
+//! - A server that finds a holder of this machine looks at its process; it watches a holder of another
+//!   machine for [`SILENCE`]. It watches one whose record cannot be read likewise: the number counts all the same, and a holder
+//!   that is there writes the record anew with its next beat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

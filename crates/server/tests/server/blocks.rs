@@ -1,4 +1,4 @@
-//! File data: what is named stays, what nothing names goes, fragmented files are made whole.
+//! File data: named blocks stay, unnamed ones go, fragmented files are made whole.
 
 use chiton_model::{Body, Extent, Op};
 use chiton_objects::{Objects, encode_block, read_block};

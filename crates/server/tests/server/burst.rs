@@ -16,7 +16,7 @@ use crate::rig::{Asks, Rig, eventually, figure, quiet, world};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Something that can stand still: whoever needs it waits until it goes on.
+/// Something that can stand still: its users wait until it goes on.
 #[derive(Default)]
 pub(crate) struct Motion {
     still: Mutex<bool>,
@@ -37,7 +37,7 @@ impl Motion {
     }
 }
 
-/// A journal's place on a disk that can stand still: whoever syncs waits.
+/// A journal's place on a disk that can stand still: syncs wait.
 struct Disk {
     place: Arc<MemoryPlace>,
     motion: Motion,
@@ -254,7 +254,7 @@ fn ids_of_sessions_are_reserved_before_they_are_used_up() {
     let rig = Rig::new();
     let (server, _, address) = start(&rig, tmp.path());
     let first = Client::connect(&address).1.0;
-    // Past the first chunk while the store takes nothing: what was reserved ahead is enough.
+    // Past the first chunk while the store takes nothing: the reservation is enough.
     let mut last = first;
     while last < first + 3_000 {
         last = Client::connect(&address).1.0;

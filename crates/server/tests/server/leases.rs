@@ -137,7 +137,7 @@ fn a_writer_is_asked_to_write_back_before_others_read() {
         panic!("{answer:?}")
     };
     assert_eq!(bytes, b"buffered");
-    // The recalled writer asks again for what it had, and gets it once the reader gave up.
+    // The recalled writer asks again for its lease, and gets it once the reader has returned its own.
     let again = Call::Lease { ino, mode: LeaseMode::Exclusive };
     let Ok(Answer::Lease { mode, .. }) = writer.get().expect("set").try_call(again) else {
         panic!("no lease")
@@ -239,12 +239,12 @@ fn who_writes_under_a_lazy_policy_is_asked_only_when_the_file_is_closed() {
         assert_eq!(read(ino), ("some more".to_owned(), LeaseMode::None), "{policy}");
         assert_eq!(asked.load(Ordering::SeqCst), before, "{policy}: the writer is left alone");
 
-        // A stronger policy holds at once, also for what is open.
+        // A stronger policy holds at once, also for open files.
         set(b"data: linearizable");
         assert_eq!(read(ino).0, "some more", "{policy}");
         assert_eq!(asked.load(Ordering::SeqCst), before + 1, "{policy}: the writer is asked again");
 
-        // And under the weak one, who has closed gives up what nobody writes any more.
+        // And under the weak one, a session that has closed the file returns its lease when nobody writes any more.
         set(policy.as_bytes());
         writer.try_call(lease).expect("a lease");
         write(ino, b"all of it");

@@ -1,4 +1,4 @@
-//! Merging decoupled journals: exactly once, whatever is lost or repeated; what others did; hostile events.
+//! Merging decoupled journals: exactly once, whatever is lost or repeated; changes of others; hostile events.
 
 use chiton_journal::Place;
 use chiton_model::merge::{ConflictKind, MergeState, Resolution};
@@ -285,7 +285,7 @@ fn abort_stops_at_the_first_conflict_and_blind_sees_none() {
     assert_eq!(s.getattr(f).expect("there").0.mode, Mode(0o600));
 }
 
-/// The answer was lost: who asks again is told the same, and of another piece not.
+/// The answer was lost: a client that asks again gets the same conflicts, and of another piece none.
 #[test]
 fn what_contradicted_is_told_again_to_who_asks_again() {
     let rig = Rig::new();

@@ -192,7 +192,7 @@ fn s54_a_switch_keeps_what_was_promised_before_and_holds_for_what_comes_after() 
     let server = rig.start(quiet());
     let s = session(&server);
     let dir = s.mkdir(Ino::ROOT, "dir");
-    // From durable to none: what was durable stays so.
+    // From durable to none: durable changes stay so.
     s.create(dir, "durable before");
     s.commit();
     set(&s, dir, "durability: none").expect("set");
@@ -203,7 +203,7 @@ fn s54_a_switch_keeps_what_was_promised_before_and_holds_for_what_comes_after() 
     let server = rig.start(quiet());
     let s = session(&server);
     assert_eq!(names(&s, dir), ["durable before"]);
-    // From none to durable: what comes after rests on all that is there.
+    // From none to durable: later changes rest on all that is there.
     let sub = s.mkdir(dir, "sub");
     s.create(sub, "volatile, then not");
     set(&s, dir, "durability: local").expect("set");

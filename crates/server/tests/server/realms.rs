@@ -211,7 +211,7 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
                 rename(dir, "f", dir, "g"),
                 Call::Query(Query::Open { ino: f, want: access::WRITE }),
                 Call::Lease { ino: f, mode: LeaseMode::Exclusive },
-                // Its root, and what is above that.
+                // Its root, and the directories above that.
                 rename(out, "job", out, "other"),
                 rename(Ino::ROOT, "out", Ino::ROOT, "other"),
                 op(Op::Rmdir { parent: out, name: name("job") }),
@@ -332,7 +332,7 @@ fn a_subtree_ends_at_the_next_policy() {
     s.try_call(set(border, "consistency: weak\ndurability: local")).expect("set");
     let granted = s.decouple(job, 1, "interfere_policy: block");
     assert_eq!(granted.borders, [border]);
-    // The others are kept from what is above, and not from what is below.
+    // The others are kept out above the border, and not below it.
     busy(&other, op(file(above, "x")));
     other.try_call(op(file(border, "x"))).expect("not in the subtree");
     other.try_call(chmod(in_border)).expect("not in the subtree");
@@ -349,7 +349,7 @@ fn a_subtree_ends_at_the_next_policy() {
     }
     busy(&s, op(Op::RemoveXattr { ino: border, name: b"chiton.policy".into() }));
     s.try_call(set(outside, "durability: none")).expect("elsewhere");
-    // The client is told that there is a border, and nothing of what is in it.
+    // The client learns that there is a border, and nothing of its content.
     assert_eq!(s.rows(granted.claim, vec![Need::Inode(border)])[0].rows.len(), 1);
     for need in [Need::Dir(border), Need::Entry(border, name("f")), Need::Inode(in_border)] {
         let refused = s.try_realm(RealmCall::Rows { claim: granted.claim, needs: vec![need] });

@@ -1,4 +1,4 @@
-//! Recovery is bounded: what a crash leaves to be replayed stays below the target, whatever is asked of the server.
+//! Recovery is bounded: the replay after a crash stays below the target, whatever the load.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -127,7 +127,7 @@ fn the_journal_applied_offline_gives_what_a_start_gives() {
     assert_eq!(tool.newest_row(&mut |_| {}).expect("rows"), done.stored, "the last create is in the rows");
     assert_eq!(apply(&tool, Position(0), false).applied, 0, "nothing a second time");
 
-    // The pointer behind the rows: what is in them is not applied again.
+    // The pointer is behind the rows: events that are in them are not applied again.
     tool.set_stored(before).expect("set back");
     let newest = tool.newest_row(&mut |_| {}).expect("rows");
     let recovered = apply(&tool, newest, true);

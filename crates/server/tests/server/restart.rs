@@ -1,4 +1,4 @@
-//! Restarts: what is durable stays, what is not goes whole, inode numbers never come again.
+//! Restarts: durable changes stay, others go whole, inode numbers never come again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

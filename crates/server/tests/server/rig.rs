@@ -1,4 +1,4 @@
-//! A server on stores in memory that outlive it, and short words for what the tests ask.
+//! A server on stores in memory that outlive it, and short words for the requests of the tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,7 +83,7 @@ pub(crate) fn quiet() -> ServerOptions {
     }
 }
 
-/// A session that gives back at once what it is asked for.
+/// A session that returns its leases at once.
 pub(crate) fn session(server: &Server) -> EmbeddedSession {
     server.session_embedded("test", Box::new(|_| {})).expect("a session")
 }

@@ -1,4 +1,4 @@
-//! Rows that are not in memory: whoever waits for one keeps nobody else waiting, and a start fetches many together.
+//! Rows that are not in memory: a request that waits for one keeps no other waiting, and a start fetches many together.
 
 use std::ops::Bound;
 use std::sync::Arc;

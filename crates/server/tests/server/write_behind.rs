@@ -110,7 +110,7 @@ fn pending_operations_are_planned_with_the_numbers_and_times_that_callers_got() 
     let none = Some(Refusal::NotFound);
     let expect = [Some(Refusal::Exists), no, no, no, no, none, no, None, no];
     assert_eq!(refusals(report(&c, 5, None, wrong)), expect);
-    // Content of what was made so, and of nothing that is not there.
+    // Content of files that were made so, and of none that are not there.
     let content = |ino: Ino| (write(ino, b"hello"), ino);
     let results = report(&c, 14, None, vec![content(from), content(n(from, 9))]);
     assert_eq!(refusals(results), [None, Some(Refusal::Stale)]);

@@ -1,4 +1,4 @@
-//! The answer to a hello: at once, or later by whoever the service has left it to.
+//! The answer to a hello: at once, or later, if the service has left it to another thread.
 //!
 //! ```text
 //!   home thread: hello ─▶ Service::open ─┬─ Some(welcome) ───────────────▶ said
@@ -46,7 +46,7 @@ impl Sender {
         self.peer().output.lock().late.take()
     }
 
-    /// Sends the welcome and what was held back for it.
+    /// Sends the welcome and the messages that were held back for it.
     pub(crate) fn say(&self, welcome: &Welcome) {
         let mut output = self.peer().output.lock();
         output.greeting = false;

@@ -47,7 +47,7 @@ fn a_client_that_is_greeted_later_delays_no_other_and_is_not_read_before() {
 fn a_client_that_does_not_read_is_not_read() {
     let options = ServeOptions { out_bytes_max: 1 << 20, in_flight_max: 10, ..ServeOptions::default() };
     let server = Server::start(options);
-    // 4 GiB of answers asked for by a client that never reads: memory is bounded by what is let through.
+    // 4 GiB of answers asked for by a client that never reads: memory is bounded by the limits.
     let mut greedy = server.raw();
     greedy.write_all(&hello_frame()).unwrap();
     greedy.set_nonblocking(true).unwrap();
@@ -101,7 +101,7 @@ fn clients_that_have_not_greeted_cost_a_few_hundred_bytes_each_and_only_some_of_
     let (unread, unfinished) = server.serving.held_bytes();
     assert!(unread == 0 && unfinished <= 8 * (4 + GREETING_BYTES_MAX), "{unread} {unfinished}");
     assert!(server.serving.connections() <= 8);
-    // Others are greeted all the while, and what they send behind the hello is not lost.
+    // Others are greeted all the while, and their messages behind the hello are not lost.
     let mut quick = server.raw();
     let ping = frame(FrameKind::Request, |out| request(1, Call::Ping).encode(out));
     quick.write_all(&[&hello_frame()[..], &ping.repeat(100)].concat()).unwrap();

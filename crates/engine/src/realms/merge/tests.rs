@@ -210,7 +210,7 @@ fn twenty_merges_take_turns_and_others_wait_for_one_piece_at_most() {
     let left: u64 = bench.merged(&realms).iter().map(|done| (all - done).div_ceil(PIECE_EVENTS)).sum();
     let (mut pieces, mut answered) = (0, 0);
     loop {
-        // Whoever comes between two pieces is answered at once.
+        // A request between two pieces is answered at once.
         answered += 1;
         bench.make(OTHER, answered, Make::File { content: Vec::new() });
         let before = bench.merged(&realms);
