@@ -269,7 +269,13 @@ fn limits_are_checked_at_both_ends() {
     assert_eq!(back.identity, "é".repeat(IDENTITY_BYTES_MAX / 2));
     bytes.clear();
     Hello { identity: String::new(), ..hello }.encode(&mut bytes);
-    bytes.pop();
-    bytes.put_bytes(&[b'x'; IDENTITY_BYTES_MAX + 1]);
-    assert!(Hello::decode(&mut Take::new(&bytes)).is_err());
+    // Behind the identity: number of resends, flag, plate.
+    let rest = bytes.split_off(bytes.len() - 7);
+    assert_eq!(bytes.pop(), Some(0), "the length of the identity");
+    for (len, fits) in [(IDENTITY_BYTES_MAX, true), (IDENTITY_BYTES_MAX + 1, false)] {
+        let mut bytes = bytes.clone();
+        bytes.put_bytes(&vec![b'x'; len]);
+        bytes.extend_from_slice(&rest);
+        assert_eq!(Hello::decode(&mut Take::new(&bytes)).is_ok(), fits, "{len} bytes");
+    }
 }
