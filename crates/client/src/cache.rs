@@ -19,6 +19,7 @@ use chiton_wire::LeaseMode;
 
 use crate::complete_dirs::{CompleteDirs, Part};
 use crate::generations::Generations;
+use crate::plate_inodes::PlateInodes;
 use crate::{Mark, Recalls};
 
 /// Names, attributes and directories.
@@ -214,13 +215,13 @@ impl Cache {
         inner.complete.forget(ino);
     }
 
-    /// All leases are void.
-    pub(crate) fn clear(&self) {
+    /// All leases on the inodes of a plate are void.
+    pub(crate) fn void(&self, inodes: &PlateInodes) {
         let mut inner = self.inner.lock();
-        inner.dirs.clear();
-        inner.names.clear();
-        inner.attrs.clear();
-        inner.complete.clear();
+        inner.dirs.retain(|dir| !inodes.has(*dir));
+        inner.names.retain(|(dir, _)| !inodes.has(*dir));
+        inner.attrs.retain(|ino| !inodes.has(*ino));
+        inner.complete.void(inodes);
     }
 }
 

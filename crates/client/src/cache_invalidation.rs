@@ -16,7 +16,7 @@ use crate::cache::Since;
 use crate::core::Core;
 use crate::decorator::Decorator;
 use crate::service::{CallError, Service, Underway};
-use crate::write_behind::Pause;
+use crate::write_behind::Pauses;
 
 pub(crate) struct Invalidating {
     pub(crate) inner: Arc<dyn Service>,
@@ -30,7 +30,7 @@ impl Invalidating {
         call: Call,
         ask: impl FnOnce(Call) -> Result<Answer, CallError>,
     ) -> Result<Answer, CallError> {
-        let _pause = self.core.write_behind.pause_for(&call);
+        let _pauses = self.core.write_behind.pause_for(&call);
         let ops = self.ops(&call);
         if ops.is_empty() {
             return ask(call);
@@ -103,7 +103,7 @@ impl Service for Invalidating {
     }
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
-        let pause = self.core.write_behind.pause_for(&call);
+        let pauses = self.core.write_behind.pause_for(&call);
         let ops = self.ops(&call);
         self.core.cache.begins(&ops);
         let since = self.core.cache.since(self.inner.recalls());
@@ -117,7 +117,7 @@ impl Service for Invalidating {
             core: self.core.clone(),
             since,
             ops,
-            pause,
+            pauses,
         })
     }
 
@@ -139,7 +139,7 @@ struct Abandoned {
     core: Arc<Core>,
     since: Since,
     ops: Vec<Op>,
-    pause: Option<Pause>,
+    pauses: Pauses,
 }
 
 impl Abandoned {
@@ -148,7 +148,7 @@ impl Abandoned {
         if let Some(service) = self.service.upgrade() {
             record(&self.core, service.recalls(), self.since, &self.ops, &answer);
         }
-        drop(self.pause);
+        drop(self.pauses);
     }
 }
 
@@ -193,7 +193,7 @@ struct RecordedCall {
     core: Arc<Core>,
     since: Since,
     ops: Vec<Op>,
-    pause: Option<Pause>,
+    pauses: Pauses,
 }
 
 impl Drop for RecordedCall {
@@ -201,14 +201,14 @@ impl Drop for RecordedCall {
         if let Some(underway) = self.underway.take() {
             // The server may still carry it out, at any time: another thread waits for the answer and records it.
             let (service, core) = (Arc::downgrade(&self.service), self.core.clone());
-            let (ops, pause) = (std::mem::take(&mut self.ops), self.pause.take());
+            let (ops, pauses) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.pauses));
             self.core.abandoned.finish_later(Abandoned {
                 underway,
                 service,
                 core,
                 since: self.since,
                 ops,
-                pause,
+                pauses,
             });
         }
     }

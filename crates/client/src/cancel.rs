@@ -17,6 +17,8 @@ struct State {
     /// The waiting request.
     request: Option<u64>,
     cancelled: bool,
+    /// The service that knows the request by that number, if it is one of several.
+    through: Option<Arc<dyn Service>>,
     over: bool,
 }
 
@@ -37,9 +39,16 @@ impl CancelToken {
         !state.cancelled
     }
 
+    /// For services that pass calls on: the call waits at this one.
+    pub(crate) fn waits_at(&self, service: &Arc<dyn Service>) {
+        self.0.0.lock().through = Some(service.clone());
+    }
+
     /// For services: the call has returned.
     pub fn over(&self) {
-        self.0.0.lock().over = true;
+        let mut state = self.0.0.lock();
+        (state.over, state.through) = (true, None);
+        drop(state);
         self.0.1.notify_all();
     }
 
@@ -48,7 +57,9 @@ impl CancelToken {
         state.cancelled = true;
         while !state.over {
             let Some(id) = state.request else { return };
+            let through = state.through.clone();
             chiton_runtime::sync::without_lock(&mut state, || {
+                let service = through.as_deref().unwrap_or(service);
                 // An error means that the link is down: the request is asked anew later, and so are we.
                 drop(service.call(&Cred::ROOT, Call::CancelLock { id }));
             });

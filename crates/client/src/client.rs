@@ -10,21 +10,21 @@ use chiton_model::{Op, XattrHow};
 use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_objects::{LocalObjects, Objects};
 use chiton_transport::Address;
-use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Position, Refusal, access};
-use chiton_wire::{Answer, Call, LeaseMode, Query, StatFs, Welcome};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal, access};
+use chiton_wire::{Answer, Call, LeaseMode, Query, StatFs};
 
 use crate::cache::Since;
 use crate::cache_invalidation::Invalidating;
 use crate::complete_dirs::Part;
-use crate::connected::{Connected, ConnectedOptions};
 use crate::core::{Core, Invalidator};
 use crate::data::{BlockIo, Files, NearBlocks, ServerBlocks};
 use crate::dial::SocketDialer;
 use crate::exclusion_cache::ExclusionCache;
 use crate::handler::Handler;
+use crate::reached::Reached;
 use crate::recall_handler::RecallHandler;
 use crate::service::{Caller, Service, ask};
-use crate::write_behind::{Limits, WriteBehind};
+use crate::write_behind::{WriteBehind, WriteBehinds};
 use crate::{ClientOptions, ConnectError, Dialer, RecallInbox};
 
 /// A client of one file system. Share it with [`Arc`]; all calls may come from many threads.
@@ -111,26 +111,11 @@ impl Client {
         store: impl FnOnce(&str) -> Option<Arc<dyn Objects>>,
         options: ClientOptions,
     ) -> Result<Client, ConnectError> {
-        let connected_options = ConnectedOptions {
-            identity: options.identity.clone(),
-            timeout: options.timeout,
-            kept_bytes_max: options.kept_bytes_max,
-            decouples: options.decouples,
-            plate: PlateId(0),
-        };
-        let limits = Limits::new(options.kept_bytes_max);
-        let write_behind = Arc::new(WriteBehind::new(options.write_behind_after, limits));
-        let (connected, welcome) =
-            Connected::connect(dialer, connected_options, write_behind.clone(), options.world.clone())?;
-        let (filesystem, objects) = match welcome {
-            Welcome::Accepted { filesystem, objects, .. } => (filesystem, objects),
-            Welcome::Refused { message, .. } => return Err(ConnectError(message)),
-        };
-        let connected = Arc::new(connected);
-        let blocks = store(&objects)
-            .map(|store| Arc::new(NearBlocks::new(store, connected.clone())) as Arc<dyn BlockIo>);
-        let inbox = connected.inbox();
-        Ok(Client::build(connected.clone(), inbox, write_behind, blocks, filesystem, options))
+        let reached = Reached::connect(dialer, &options)?;
+        let service = reached.service;
+        let blocks = store(&reached.objects)
+            .map(|store| Arc::new(NearBlocks::new(store, service.clone())) as Arc<dyn BlockIo>);
+        Ok(Client::build(service, &reached.inbox, reached.write_behind, blocks, reached.filesystem, options))
     }
 
     /// A client over any service, such as a server in this process (`chiton-embedded`). From now on recalls that the
@@ -146,20 +131,21 @@ impl Client {
         filesystem: u64,
         options: ClientOptions,
     ) -> Client {
-        Client::build(service, inbox, Arc::new(WriteBehind::off()), blocks, filesystem, options)
+        let write_behind = WriteBehinds::one(Arc::new(WriteBehind::off()));
+        Client::build(service, inbox, write_behind, blocks, filesystem, options)
     }
 
-    /// As [`Client::over`], with write-behind over the link of the service.
+    /// As [`Client::over`], with write-behind over the links of the service.
     pub(crate) fn build(
         service: Arc<dyn Service>,
         inbox: &RecallInbox,
-        write_behind: Arc<WriteBehind>,
+        write_behind: WriteBehinds,
         blocks: Option<Arc<dyn BlockIo>>,
         filesystem: u64,
         options: ClientOptions,
     ) -> Client {
         let entries_max = options.cache_entries_max;
-        let core = Core::new(options.world.clone(), service.is_embedded(), entries_max, write_behind);
+        let core = Core::new(options.world.clone(), &*service, entries_max, write_behind);
         let core = Arc::new(core);
         // In this process asking is as good as knowing.
         let service = match service.is_embedded() {
@@ -234,8 +220,9 @@ impl Client {
         ask(&*self.service, caller, call)
     }
 
-    fn is_fresh(&self) -> bool {
-        !self.core.embedded && self.service.valid_until() > self.core.world.monotonic()
+    /// Whether what is cached of an inode may be believed.
+    fn is_fresh(&self, ino: Ino) -> bool {
+        !self.core.embedded && self.service.valid_until(ino) > self.core.world.monotonic()
     }
 
     /// Attributes with what is being written here, and how long the kernel may keep them.
@@ -298,16 +285,16 @@ impl Client {
         parent: Ino,
         name: &Name,
     ) -> Option<Lookup> {
-        if !self.is_fresh() {
+        if !self.is_fresh(parent) {
             return None;
         }
         let cache = &self.core.cache;
         let (ino, open) = cache.name(parent, name)?;
-        let may_search = || match self.core.write_behind.may_search(&self.core.cache, parent, &caller.cred())
-        {
-            Some(may) => Some(may),
-            None => Some(self.may_search(caller, &cache.attr(parent)?)),
-        };
+        let may_search =
+            || match self.core.write_behind.of(parent).may_search(&self.core.cache, parent, &caller.cred()) {
+                Some(may) => Some(may),
+                None => Some(self.may_search(caller, &cache.attr(parent)?)),
+            };
         if !open && !may_search()? {
             // The server says why not.
             return None;
@@ -315,7 +302,7 @@ impl Client {
         let Some(ino) = ino else {
             return Some(Lookup::Absent { ttl: self.core.name_ttl(&*self.service, since, parent, name) });
         };
-        let attr = cache.attr(ino)?;
+        let attr = cache.attr(ino).filter(|_| self.is_fresh(ino))?;
         let Entry { attr, ttl, attr_ttl } = self.entry(since, Some((parent, name)), attr, LeaseMode::Shared);
         Some(Lookup::Found { attr, ttl, attr_ttl })
     }
@@ -340,7 +327,7 @@ impl Client {
     /// [`Refusal::Stale`] if it is gone.
     pub fn getattr(&self, ino: Ino, _fh: Option<u64>) -> Result<Entry, Refusal> {
         let since = self.since();
-        if self.is_fresh()
+        if self.is_fresh(ino)
             && let Some(attr) = self.core.cache.attr(ino)
         {
             return Ok(self.entry(since, None, attr, LeaseMode::Shared));
@@ -413,7 +400,7 @@ impl Client {
     /// # Errors
     /// [`Refusal::Access`] if not.
     pub fn access(&self, caller: &Caller<'_>, ino: Ino, want: u8) -> Result<(), Refusal> {
-        if self.is_fresh()
+        if self.is_fresh(ino)
             && let Some(attr) = self.core.cache.attr(ino)
         {
             return if self.may(caller, &attr, want) { Ok(()) } else { Err(Refusal::Access) };
@@ -440,7 +427,10 @@ impl Client {
     /// [`Refusal::NoXattr`].
     pub fn getxattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Refusal> {
         // Asked for by kernels before each write.
-        if name.starts_with(b"security.") && self.core.write_behind.has_no_xattrs(ino) && self.is_fresh() {
+        if name.starts_with(b"security.")
+            && self.core.write_behind.of(ino).has_no_xattrs(ino)
+            && self.is_fresh(ino)
+        {
             return Err(Refusal::NoXattr);
         }
         self.bytes(caller, Query::GetXattr { ino, name: name.to_vec() })

@@ -16,6 +16,7 @@ use chiton_types::{Ino, Name};
 use hashbrown::{HashMap, HashSet};
 
 use crate::cache::Since;
+use crate::plate_inodes::PlateInodes;
 
 /// Listings that are followed at once; beyond, those begun are not.
 const LISTINGS_MAX: usize = 64;
@@ -155,8 +156,15 @@ impl CompleteDirs {
         self.noted -= names + listed;
     }
 
-    /// All leases are void, or there is too much.
-    pub(crate) fn clear(&mut self) {
+    /// All leases on the inodes of a plate are void.
+    pub(crate) fn void(&mut self, inodes: &PlateInodes) {
+        let known = self.dirs.keys().chain(self.listings.keys());
+        let dirs: Vec<Ino> = known.copied().filter(|dir| inodes.has(*dir)).collect();
+        dirs.into_iter().for_each(|dir| self.forget(dir));
+    }
+
+    /// There is too much.
+    fn clear(&mut self) {
         self.dirs.clear();
         self.listings.clear();
         self.noted = 0;

@@ -24,10 +24,12 @@ use std::time::Duration;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread::JoinHandle;
-use chiton_types::{Cred, Ino, PlateId, Position, Refusal, Seq, SessionId};
+use chiton_types::{Cred, Ino, PlateId, Plates, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
 
+use crate::in_flight::refusal;
 use crate::link;
+use crate::plate_inodes::PlateInodes;
 use crate::recall_pool::RecallPool;
 use crate::remote_call::RemoteCall;
 use crate::service::{self, CallError, Connection, Interrupted, Service, Session as _, Underway, ready};
@@ -63,7 +65,7 @@ pub(crate) struct Connected {
 /// State that callers, the link thread, the sender and the recall threads share.
 pub(crate) struct Link {
     pub(crate) world: SharedWorld,
-    pub(crate) dialer: Box<dyn Dialer>,
+    pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) options: ConnectedOptions,
     pub(crate) state: Mutex<State>,
     /// The link went up or down, an answer to a resend arrived, the end.
@@ -71,7 +73,10 @@ pub(crate) struct Link {
     /// For the link thread: it went down, the end.
     pub(crate) wanted: Condvar,
     pub(crate) write_behind: Arc<WriteBehind>,
-    pub(crate) inbox: RecallInbox,
+    /// Shared by the links of all plates.
+    pub(crate) inbox: Arc<RecallInbox>,
+    /// The inodes that its plate owns.
+    pub(crate) inodes: PlateInodes,
     pub(crate) pool: RecallPool,
     /// When the last request that was answered had been sent, in nanoseconds of the monotonic clock.
     heard_ns: AtomicU64,
@@ -112,6 +117,20 @@ pub(crate) struct Issued {
     pub(crate) blocks_mark: u64,
 }
 
+/// The plates that a welcome names, if they are several.
+///
+/// # Errors
+/// If these cannot be.
+pub(crate) fn plates_of(welcome: &Welcome) -> Result<Option<Plates>, ConnectError> {
+    match *welcome {
+        Welcome::Accepted { shards, plates, .. } if plates > 1 => match Plates::new(shards, plates) {
+            Some(plates) => Ok(Some(plates)),
+            None => Err(ConnectError(format!("the server names {plates} plates for {shards} shards"))),
+        },
+        Welcome::Accepted { .. } | Welcome::Refused { .. } => Ok(None),
+    }
+}
+
 /// The greeting of a connection.
 pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option<(SessionId, u64)>) -> Hello {
     Hello {
@@ -126,11 +145,12 @@ pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option
 }
 
 impl Connected {
-    /// Connects; tries once. Pending operations of `write_behind` are sent over the connection.
+    /// Connects; tries once. Pending operations of `write_behind` are sent over the connection, and `inbox` takes its recalls.
     pub(crate) fn connect(
-        dialer: Box<dyn Dialer>,
+        dialer: Arc<dyn Dialer>,
         options: ConnectedOptions,
         write_behind: Arc<WriteBehind>,
+        inbox: Arc<RecallInbox>,
         world: SharedWorld,
     ) -> Result<(Connected, Welcome), ConnectError> {
         let sent = world.monotonic();
@@ -140,6 +160,10 @@ impl Connected {
                 (*session, *secret, *boot, *session_ms, *durable)
             }
             Welcome::Refused { message, .. } => return Err(ConnectError(message.clone())),
+        };
+        let inodes = match plates_of(&welcome)? {
+            Some(plates) => PlateInodes::of(plates, options.plate),
+            None => PlateInodes::all(),
         };
         let greeting = hello(&options, Channel::Recall, Some((session, secret)));
         let (Some(wire), (_, Some(recall))) = (wire, dialer.dial_recall(&greeting).map_err(ConnectError)?)
@@ -164,7 +188,8 @@ impl Connected {
             changed: Condvar::new(),
             wanted: Condvar::new(),
             write_behind,
-            inbox: RecallInbox::default(),
+            inbox,
+            inodes,
             pool: RecallPool::default(),
             heard_ns: AtomicU64::new(0),
             session_ms: AtomicU64::new(u64::from(session_ms)),
@@ -176,11 +201,6 @@ impl Connected {
         let threads = link::spawn(&shared);
         shared.write_behind.start(&shared);
         Ok((Connected { shared, threads }, welcome))
-    }
-
-    /// Where recalls go, and the end of all leases.
-    pub(crate) fn inbox(&self) -> &RecallInbox {
-        &self.shared.inbox
     }
 
     fn remote_call(&self, cred: &Cred, call: Call) -> Result<RemoteCall, Refusal> {
@@ -345,6 +365,24 @@ impl Link {
         }
     }
 
+    /// Waits until no operation is pending that write-behind has acknowledged so far.
+    fn settle(&self) -> Result<(), Refusal> {
+        let queue = &self.write_behind.queue;
+        if !queue.has_any() {
+            return Ok(());
+        }
+        let upto = queue.last();
+        let mut state = self.state.lock();
+        while queue.is_behind(Behind::All, upto) {
+            if let Some(refusal) = self.wait_is_over(&state).or_else(|| queue.stuck()) {
+                return Err(refusal);
+            }
+            queue.hurry(upto);
+            self.wait(&mut state);
+        }
+        Ok(())
+    }
+
     /// The request that reports the closes so far, but for those of files that the server does not have yet.
     pub(crate) fn take_closes(&self, state: &mut State) -> Option<Arc<Request>> {
         state.session.take_closes(|inos| self.write_behind.queue.part(inos))
@@ -410,7 +448,7 @@ impl service::Session for Connected {
         Ok(())
     }
 
-    fn session(&self) -> SessionId {
+    fn session(&self, _ino: Ino) -> SessionId {
         self.shared.state.lock().session.id
     }
 
@@ -420,14 +458,23 @@ impl service::Session for Connected {
 
     fn commit(&self, upto: Position) -> Result<(), Refusal> {
         let answer = self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish();
-        if self.shared.state.lock().session.take_lost() {
+        if self.take_lost() {
             return Err(Refusal::Io);
         }
-        match answer {
-            Ok(_) => Ok(()),
-            Err(CallError::Refused(refusal)) => Err(refusal),
-            Err(CallError::NeedGroups) => Err(Refusal::Access),
-        }
+        answer.map(drop).map_err(refusal)
+    }
+
+    fn needs_commit(&self) -> bool {
+        // In this order: an operation that is not pending any more is kept until it is durable.
+        self.shared.write_behind.queue.has_any() || self.shared.state.lock().session.kept_bytes() > 0
+    }
+
+    fn take_lost(&self) -> bool {
+        self.shared.state.lock().session.take_lost()
+    }
+
+    fn settle(&self) -> Result<(), CallError> {
+        Ok(self.shared.settle()?)
     }
 
     fn closed(&self, ino: Ino) {
@@ -438,7 +485,7 @@ impl service::Session for Connected {
         }
     }
 
-    fn valid_until(&self) -> Duration {
+    fn valid_until(&self, _ino: Ino) -> Duration {
         let (heard, session) = self.shared.last_heard();
         heard + session
     }

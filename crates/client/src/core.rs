@@ -16,14 +16,15 @@ use chiton_wire::{Grown, LeaseMode};
 
 use crate::cache::{Cache, Since, narrows};
 use crate::cache_invalidation::AbandonedCalls;
-use crate::kernel_dentries::KernelDentries;
-use crate::write_behind::WriteBehind;
+use crate::kernel_dentries::{Dentries, KernelDentries};
+use crate::write_behind::WriteBehinds;
 use crate::{Recalls, Service};
 
 /// How long the kernel may keep what only this process can change.
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// So long does a new connection wait for the kernel to forget the content of open files.
+/// So long does a new connection wait for the kernel to forget the content of open files, and a recall of one plate among several for the
+/// names of a directory.
 const INVALIDATION_WAIT: Duration = Duration::from_millis(200);
 
 /// Registered by a mount: makes the kernel forget names, attributes and content.
@@ -50,21 +51,24 @@ pub trait Invalidator: Send + Sync {
 /// See the module.
 pub(crate) struct Core {
     pub(crate) cache: Cache,
-    pub(crate) write_behind: Arc<WriteBehind>,
+    pub(crate) write_behind: WriteBehinds,
     pub(crate) abandoned: AbandonedCalls,
     pub(crate) dentries: KernelDentries,
     pub(crate) invalidator: OnceLock<Arc<dyn Invalidator>>,
     pub(crate) world: SharedWorld,
     pub(crate) embedded: bool,
+    /// Several plates serve the file system.
+    are_several: bool,
 }
 
 impl Core {
     pub(crate) fn new(
         world: SharedWorld,
-        embedded: bool,
+        service: &dyn Service,
         cache_entries_max: usize,
-        write_behind: Arc<WriteBehind>,
+        write_behind: WriteBehinds,
     ) -> Core {
+        let embedded = service.is_embedded();
         Core {
             // The engine is as near as a cache.
             cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
@@ -74,14 +78,15 @@ impl Core {
             invalidator: OnceLock::new(),
             world,
             embedded,
+            are_several: service.plates() > 1,
         }
     }
 
-    /// For how long what is leased now may be believed.
-    pub(crate) fn validity(&self, service: &dyn Service) -> Duration {
+    /// For how long what a lease on an inode covers now may be believed.
+    pub(crate) fn validity(&self, service: &dyn Service, ino: Ino) -> Duration {
         match self.embedded {
             true => FOREVER,
-            false => service.valid_until().saturating_sub(self.world.monotonic()),
+            false => service.valid_until(ino).saturating_sub(self.world.monotonic()),
         }
     }
 
@@ -90,7 +95,7 @@ impl Core {
         if !self.cache.is_open(parent) {
             return Duration::ZERO;
         }
-        let ttl = self.validity(service);
+        let ttl = self.validity(service, parent);
         if self.invalidator.get().is_none() || ttl.is_zero() {
             return ttl;
         }
@@ -116,7 +121,7 @@ impl Core {
         if lease == LeaseMode::None || service.recalls().recalled_since(since.recalls, attr.ino) {
             return Duration::ZERO;
         }
-        self.validity(service)
+        self.validity(service, attr.ino)
     }
 
     /// A copy of an operation for [`Core::changed`], without what is large and does not matter there.
@@ -151,23 +156,25 @@ impl Core {
         for (op, outcome, _) in done {
             // A write's time is the writer's word.
             if !matches!(op, Op::Write { .. }) {
-                self.write_behind.seen(outcome.attr.as_ref().map_or(outcome.time, |attr| attr.ctime));
+                self.write_behind
+                    .of_op(op)
+                    .seen(outcome.attr.as_ref().map_or(outcome.time, |attr| attr.ctime));
             }
             if let (Op::Make { parent, .. }, Some(attr)) = (op, &outcome.attr)
                 && attr.kind == Kind::Dir
             {
-                self.write_behind.made_subdirectory(*parent);
+                self.write_behind.of(*parent).made_subdirectory(*parent);
             }
             let dir = outcome.attr.as_ref().filter(|attr| attr.kind == Kind::Dir);
             let changed = if let Op::SetAttr { ino, .. } = op {
                 if let Some(attr) = dir {
-                    self.write_behind.dir_changed(attr);
+                    self.write_behind.of(attr.ino).dir_changed(attr);
                 }
                 Some(*ino).filter(|_| dir.is_none())
             } else {
                 outcome.gone.map(|gone| gone.ino).or(outcome.other)
             };
-            changed.map(|ino| self.write_behind.release(ino, now, || {}));
+            changed.map(|ino| self.write_behind.of(ino).release(ino, now, || {}));
         }
         self.cache.changed(recalls, since, done.iter().copied());
         for (op, outcome, _) in done {
@@ -191,16 +198,19 @@ impl Core {
     /// the link, whose thread this is: so it is waited for a moment, and goes on beside.
     pub(crate) fn invalidate_content(&self, open: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned().filter(|_| !open.is_empty()) else { return };
-        let done = Arc::new((Mutex::new(false), Condvar::new()));
-        let finished = done.clone();
-        let work = move || {
-            open.into_iter().for_each(|ino| invalidator.inval_inode(ino));
-            *finished.0.lock() = true;
-            finished.1.notify_all();
-        };
-        drop(thread::spawn("chiton-inval", work).expect("a thread can be started"));
-        let mut is_done = done.0.lock();
-        while !*is_done && !done.1.wait_for(&mut is_done, INVALIDATION_WAIT).timed_out() {}
+        wait_a_moment(move || open.into_iter().for_each(|ino| invalidator.inval_inode(ino)));
+    }
+
+    /// Makes the kernel forget the names of a directory, since the lease on it ends.
+    pub(crate) fn invalidate_names(&self, invalidator: &Arc<dyn Invalidator>, dir: Ino) {
+        let taken = self.dentries.take(dir);
+        if !self.are_several || taken == Dentries::default() {
+            return invalidate(&**invalidator, dir, taken);
+        }
+        // A plate recalls leases also for operations of this client that another plate decides. The kernel holds the locks of these
+        // directories until the operation is answered: so it is waited for a moment, and goes on beside.
+        let invalidator = invalidator.clone();
+        wait_a_moment(move || invalidate(&*invalidator, dir, taken));
     }
 
     pub(crate) fn invalidate_later(&self, dirs: Vec<Ino>) {
@@ -218,7 +228,7 @@ impl Core {
     }
 
     pub(crate) fn end_write_behind(&self, ino: Ino) -> bool {
-        self.write_behind.release(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
+        self.write_behind.of(ino).release(ino, self.world.monotonic(), || self.cache.forget_attr(ino))
     }
 
     /// Then the kernel's names are not remembered, which costs as much as an operation of a server in this process, and no
@@ -229,8 +239,22 @@ impl Core {
     }
 }
 
+/// Waits until that is done on a thread of its own, but not for long.
+fn wait_a_moment(work: impl FnOnce() + Send + 'static) {
+    let done = Arc::new((Mutex::new(false), Condvar::new()));
+    let finished = done.clone();
+    let body = move || {
+        work();
+        *finished.0.lock() = true;
+        finished.1.notify_all();
+    };
+    drop(thread::spawn("chiton-inval", body).expect("a thread can be started"));
+    let mut is_done = done.0.lock();
+    while !*is_done && !done.1.wait_for(&mut is_done, INVALIDATION_WAIT).timed_out() {}
+}
+
 /// Makes the kernel forget the names of a directory that replies gave to it.
-pub(crate) fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: crate::kernel_dentries::Dentries) {
+fn invalidate(invalidator: &dyn Invalidator, dir: Ino, taken: Dentries) {
     for name in &taken.names {
         invalidator.inval_entry(dir, name);
     }

@@ -13,12 +13,12 @@ pub(crate) trait Decorator: Send + Sync {
 }
 
 impl<D: Decorator> Session for D {
-    fn session(&self) -> SessionId {
-        self.inner().session()
+    fn session(&self, ino: Ino) -> SessionId {
+        self.inner().session(ino)
     }
 
-    fn valid_until(&self) -> Duration {
-        self.inner().valid_until()
+    fn valid_until(&self, ino: Ino) -> Duration {
+        self.inner().valid_until(ino)
     }
 
     fn recalls(&self) -> &Recalls {
@@ -35,6 +35,22 @@ impl<D: Decorator> Session for D {
 
     fn commit(&self, upto: Position) -> Result<(), Refusal> {
         self.inner().commit(upto)
+    }
+
+    fn needs_commit(&self) -> bool {
+        self.inner().needs_commit()
+    }
+
+    fn plates(&self) -> u16 {
+        self.inner().plates()
+    }
+
+    fn take_lost(&self) -> bool {
+        self.inner().take_lost()
+    }
+
+    fn settle(&self) -> Result<(), CallError> {
+        self.inner().settle()
     }
 
     fn make_room(&self) -> Result<(), CallError> {

@@ -126,7 +126,11 @@ impl ExclusionCache {
 impl Knowing {
     /// True if it is known that what touches this is refused.
     fn refuses(&self, touched: &Touched) -> bool {
-        if !self.is_any.load(Ordering::Acquire) || self.world.monotonic() >= self.inner.valid_until() {
+        if !self.is_any.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = self.world.monotonic();
+        if touched.inodes.iter().any(|(ino, _)| now >= self.inner.valid_until(*ino)) {
             return false;
         }
         let known = self.known.lock();

@@ -54,6 +54,12 @@ impl<K: Hash + Eq, V> Generations<K, V> {
         self.young.remove(key).or_else(|| self.old.remove(key))
     }
 
+    /// Forgets those for which `keep` says no.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        self.young.retain(|key, _| keep(key));
+        self.old.retain(|key, _| keep(key));
+    }
+
     pub(crate) fn clear(&mut self) {
         self.young.clear();
         self.old.clear();
@@ -75,6 +81,9 @@ mod tests {
         assert_eq!(map.get(&50), None);
         assert_eq!(map.remove(&0), Some(0));
         assert_eq!(map.get(&0), None);
+        map.retain(|n| *n < 99);
+        assert_eq!(map.get(&98), Some(&98));
+        assert_eq!(map.get(&99), None);
         let mut none = Generations::new(0);
         none.insert(1, 1);
         assert_eq!(none.get(&1), None);

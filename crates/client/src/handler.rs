@@ -7,21 +7,26 @@ use std::sync::{Arc, OnceLock, Weak};
 use chiton_types::Ino;
 use chiton_wire::{Grown, LeaseMode};
 
+use crate::plate_inodes::PlateInodes;
+
 /// A service calls it, on threads of its own.
 pub(crate) trait Handler: Send + Sync {
     /// Give up the lease on `ino`, but for `keep`. It is acknowledged when this returns. May call the service.
     fn recall(&self, ino: Ino, keep: LeaseMode);
+    /// As `recall`, on all inodes of a plate.
+    fn recall_all(&self, inodes: &PlateInodes, keep: LeaseMode);
     /// A file that is open here grew elsewhere; acknowledged when this returns. Must not call the service.
     fn grown(&self, ino: Ino, grown: Grown);
     /// Nothing is answered before the server knows of it any more under the lease on `ino`.
     fn stop_write_behind(&self, ino: Ino);
     /// As `recall`, of a lease that was thought to be stronger than it is: nobody waits for it.
     fn weaken(&self, ino: Ino, keep: LeaseMode);
-    /// Files with content that the server may not have: not pushed, or a push is not answered.
-    fn dirty(&self) -> Vec<Ino>;
-    /// All leases are void. With `landed` the session is over, and what was buffered under them is lost, but for pushes of these
-    /// files that were under way: they were carried out. Must not call the service, which waits for this to return.
-    fn void(&self, landed: Option<&BTreeSet<Ino>>);
+    /// Files of a plate with content that it may not have: not pushed, or a push is not answered.
+    fn dirty(&self, inodes: &PlateInodes) -> Vec<Ino>;
+    /// All leases on the inodes of a plate are void. With `landed` the session with it is over, and what was buffered under them is
+    /// lost, but for pushes of these files that were under way: they were carried out. Must not call the service, which waits for this
+    /// to return.
+    fn void(&self, inodes: &PlateInodes, landed: Option<&BTreeSet<Ino>>);
     /// The thread that called it is done with it. If its owner has dropped it meanwhile, this call ends it.
     fn leave(self: Arc<Self>) {}
 }

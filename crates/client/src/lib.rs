@@ -4,7 +4,8 @@
 //!   path calls, batches ─┐
 //!   handle calls ────────┴▶ Client ─┬─ cache of names and attributes (under leases)
 //!                                   ├─ Files: file data
-//!                                   └─ Service ─▶ a connection, or a server in this process (chiton-embedded)
+//!                                   └─ Service ─▶ a connection, or a server in this process (chiton-embedded);
+//!                                                 of several plates: Routed ─▶ one of either for each
 //! ```
 //!
 //! # Getting started
@@ -74,10 +75,13 @@ mod dial;
 mod held_locks;
 mod kept_blocks;
 mod link;
+mod plate_inodes;
+mod reached;
 mod recall_handler;
 mod recall_inbox;
 mod recall_pool;
 mod remote_call;
+mod routed;
 mod session;
 mod wire;
 
@@ -99,8 +103,10 @@ pub use error::ConnectError;
 pub use flags::OpenFlags;
 pub use in_flight::InFlight;
 pub use options::ClientOptions;
+pub use plate_inodes::PlateInodes;
 pub use recall_inbox::RecallInbox;
 pub use recalls::{Mark, Recalls};
+pub use routed::Routed;
 pub use service::{
     CallError, Caller, Connection, Groups, Interrupted, LookUp, Service, Session, Standing, Underway, ask,
     ready,

@@ -168,7 +168,8 @@ fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
             };
             // From here on nothing is answered under a lease of before, so nothing becomes dirty that is not declared.
             leases_are_void(shared, None);
-            let dirty = shared.inbox.handler().map(|handler| handler.dirty()).unwrap_or_default();
+            let dirty =
+                shared.inbox.handler().map(|handler| handler.dirty(&shared.inodes)).unwrap_or_default();
             let reopen = shared.reopen(dirty);
             shared.pool.listen(shared, recall);
             let unanswered = resume_session(shared, &wire, &reopen, resends)?;
@@ -246,11 +247,11 @@ fn pushed() -> Answer {
     Answer::Op { position: Position(0), outcome, lease: LeaseMode::None, parent_leased: false }
 }
 
-/// `landed`: the session is over, and of what was not answered the pushes of these files were carried out.
+/// Those on the inodes of the link's plate. `landed`: the session is over, and of what was not answered the pushes of these files were carried out.
 fn leases_are_void(shared: &Link, landed: Option<&BTreeSet<Ino>>) {
     shared.inbox.recalls().note_all();
     if let Some(handler) = shared.inbox.handler() {
-        handler.void(landed);
+        handler.void(&shared.inodes, landed);
     }
 }
 

@@ -25,7 +25,7 @@ impl Client {
         match self.ask(caller, Call::Op { op, open })? {
             Answer::Op { outcome, lease, .. } => {
                 if let Some(dir) = dir {
-                    self.core.write_behind.asked_change(dir);
+                    self.core.write_behind.of(dir).asked_change(dir);
                 }
                 Ok((outcome, lease, since))
             }

@@ -14,12 +14,13 @@ use std::sync::Arc;
 
 use chiton_runtime::thread;
 use chiton_types::{Ino, Kind};
-use chiton_wire::{Grown, LeaseMode, Recall};
+use chiton_wire::{Grown, LeaseMode};
 
-use crate::core::{Core, Invalidator, invalidate};
+use crate::core::{Core, Invalidator};
 use crate::data::Files;
 use crate::handler::Handler;
 use crate::pages;
+use crate::plate_inodes::PlateInodes;
 
 /// See the module.
 pub(crate) struct RecallHandler {
@@ -28,20 +29,14 @@ pub(crate) struct RecallHandler {
 }
 
 impl RecallHandler {
-    /// Ends write-behind in a directory or of a file (or everywhere), and returns when the server knows of all pending
-    /// operations there. True if the names of that directory were held.
+    /// Ends write-behind in a directory or of a file, and returns when the server knows of all pending operations there. True if the
+    /// names of that directory were held.
     fn flush_pending(&self, ino: Ino) -> bool {
         if !self.core.write_behind.is_on() {
             return false;
         }
-        let everything = ino == Recall::EVERYTHING;
-        let mut were_held = false;
-        if everything {
-            self.core.write_behind.clear();
-        } else {
-            were_held = self.core.end_write_behind(ino);
-        }
-        self.core.write_behind.flush((!everything).then_some(ino));
+        let were_held = self.core.end_write_behind(ino);
+        self.core.write_behind.of(ino).flush(Some(ino));
         were_held
     }
 
@@ -63,6 +58,25 @@ impl Handler for RecallHandler {
         }
     }
 
+    fn recall_all(&self, inodes: &PlateInodes, keep: LeaseMode) {
+        for write_behind in self.core.write_behind.of_plate(inodes) {
+            write_behind.clear();
+            write_behind.flush(None);
+        }
+        if keep > LeaseMode::None {
+            // What is cached stays; what is dirty is pushed.
+            for ino in self.files.weaken_idle(inodes, keep) {
+                self.weaken(ino, keep);
+            }
+            return;
+        }
+        // What is dirty is pushed file by file; the rest is only cached.
+        for ino in self.files.known(inodes) {
+            self.weaken(ino, LeaseMode::None);
+        }
+        self.void(inodes, None);
+    }
+
     fn grown(&self, ino: Ino, grown: Grown) {
         if let Some(invalidator) = self.core.invalidator.get() {
             invalidator.grown(ino, grown);
@@ -74,20 +88,6 @@ impl Handler for RecallHandler {
     }
 
     fn weaken(&self, ino: Ino, keep: LeaseMode) {
-        if ino == Recall::EVERYTHING && keep > LeaseMode::None {
-            // What is cached stays; what is dirty is pushed.
-            for ino in self.files.weaken_idle(keep) {
-                self.weaken(ino, keep);
-            }
-            return;
-        }
-        if ino == Recall::EVERYTHING {
-            // What is dirty is pushed file by file; the rest is only cached.
-            for ino in self.files.known() {
-                self.weaken(ino, LeaseMode::None);
-            }
-            return self.void(None);
-        }
         let core = &self.core;
         let _yielding = self.files.begin_yield(ino);
         let may_be_dir = core.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
@@ -101,20 +101,20 @@ impl Handler for RecallHandler {
             if may_be_dir && core.forgets_names_at_once() {
                 invalidator.inval_dir(ino);
             }
-            invalidate(&**invalidator, ino, core.dentries.take(ino));
+            core.invalidate_names(invalidator, ino);
             self.forget_pages(invalidator, ino);
         }
     }
 
-    fn dirty(&self) -> Vec<Ino> {
-        self.files.dirty_files()
+    fn dirty(&self, inodes: &PlateInodes) -> Vec<Ino> {
+        self.files.dirty_files().into_iter().filter(|ino| inodes.has(*ino)).collect()
     }
 
-    fn void(&self, landed: Option<&BTreeSet<Ino>>) {
+    fn void(&self, inodes: &PlateInodes, landed: Option<&BTreeSet<Ino>>) {
         let core = &self.core;
-        core.write_behind.clear();
-        core.cache.clear();
-        let open = self.files.forget(landed);
+        core.write_behind.of_plate(inodes).for_each(|write_behind| write_behind.clear());
+        core.cache.void(inodes);
+        let open = self.files.forget(inodes, landed);
         if let Some(invalidator) = core.invalidator.get().filter(|_| core.forgets_names_at_once()) {
             invalidator.inval_dir(Ino::ROOT);
         }

@@ -14,6 +14,7 @@ use chiton_wire::Recall;
 
 use crate::Recalls;
 use crate::handler::{Handler, HandlerSlot, InUse};
+use crate::plate_inodes::PlateInodes;
 
 /// See the module.
 #[derive(Default)]
@@ -30,13 +31,16 @@ impl RecallInbox {
 
     /// Carries out a recall on this thread. When it returns, nothing is cached under the lease that was recalled, what was
     /// buffered under it is with the server, and the recall may be acknowledged. False if there is no client.
-    pub fn deliver(&self, recall: &Recall) -> bool {
+    ///
+    /// `inodes`: those of the plate that recalls.
+    pub fn deliver(&self, recall: &Recall, inodes: &PlateInodes) -> bool {
         if recall.grown.is_none() {
             self.recalls.note(recall.ino);
         }
         let Some(handler) = self.handler.get() else { return false };
         match recall.grown {
             Some(grown) => handler.grown(recall.ino, grown),
+            None if recall.ino == Recall::EVERYTHING => handler.recall_all(inodes, recall.keep),
             None => handler.recall(recall.ino, recall.keep),
         }
         true

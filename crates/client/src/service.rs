@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   Client ──┬── names, attributes ──▶ Service ──▶ embedded server
-//!            └── Files (data layer) ──▶        └─▶ connection: numbers, resends, reconnects
+//!            └── Files (data layer) ──▶        ├─▶ connection: numbers, resends, reconnects
+//!                                              └─▶ Routed: one of these for each plate of the file system
 //! ```
 //!
 //! Invariants:
@@ -128,11 +129,12 @@ pub trait Service: Session + Connection {
 
 /// The session in which calls are made: its leases, and what of it is durable.
 pub trait Session: Send + Sync {
-    /// The session. Blocks that are written bear it as their writer. It changes when a session expired.
-    fn session(&self) -> SessionId;
+    /// The session with the plate that owns an inode. Blocks that are written for the inode bear it as their writer. It changes when a
+    /// session expired.
+    fn session(&self, ino: Ino) -> SessionId;
 
-    /// Until when (in the world's monotonic time) what is cached under leases may be believed.
-    fn valid_until(&self) -> Duration;
+    /// Until when (in the world's monotonic time) what is cached under a lease on an inode may be believed.
+    fn valid_until(&self, ino: Ino) -> Duration;
 
     /// The recalls so far. Whoever caches under a lease takes `recalls().now()` before the call that grants it,
     /// and keeps nothing if `recalled_since` says yes afterwards.
@@ -143,14 +145,39 @@ pub trait Session: Send + Sync {
         true
     }
 
-    /// Everything up to here is known to be durable.
+    /// Everything up to here is known to be durable. Of several plates: with that of the root directory.
     fn durable(&self) -> Position;
 
-    /// Returns when everything up to `upto` (0: everything answered so far) is durable.
+    /// Returns when everything up to `upto` (0: everything answered so far) is durable. A position is one of a single plate: several
+    /// plates make everything durable.
     ///
     /// # Errors
     /// [`Refusal::Io`], once, if answered operations of this session were lost.
     fn commit(&self, upto: Position) -> Result<(), Refusal>;
+
+    /// Whether a commit has anything to wait for.
+    fn needs_commit(&self) -> bool {
+        true
+    }
+
+    /// How many plates serve the file system.
+    fn plates(&self) -> u16 {
+        1
+    }
+
+    /// True once after answered operations were lost.
+    fn take_lost(&self) -> bool {
+        false
+    }
+
+    /// Returns when the server has answered all operations that write-behind has acknowledged so far: a call at another plate could
+    /// see or undo them.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    fn settle(&self) -> Result<(), CallError> {
+        Ok(())
+    }
 
     /// Waits until there is memory for more operations that are not durable yet; for callers of [`Service::start`] that
     /// ask for many.

@@ -3,9 +3,10 @@
 mod caching;
 mod drain;
 mod ending;
-mod fake_server;
+pub(crate) mod fake_server;
 pub(crate) mod near;
 mod pending;
+mod plates;
 mod resume;
 mod same_decision;
 mod unchanged;

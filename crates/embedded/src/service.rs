@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chiton_client::{
-    CallError, CancelToken, ConnectError, Connection, RecallInbox, Recalls, Service, Session, Underway, ready,
+    CallError, CancelToken, ConnectError, Connection, PlateInodes, RecallInbox, Recalls, Service, Session,
+    Underway, ready,
 };
 use chiton_server::{EmbeddedSession, Server};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Refusal, Seq, SessionId};
@@ -26,7 +27,7 @@ impl Embedded {
     pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Result<Embedded, ConnectError> {
         let inbox = Arc::new(RecallInbox::default());
         let delivered = inbox.clone();
-        let on_recall = move |recall: Recall| _ = delivered.deliver(&recall);
+        let on_recall = move |recall: Recall| _ = delivered.deliver(&recall, &PlateInodes::all());
         let session = server.session_embedded(identity, Box::new(on_recall)).map_err(ConnectError)?;
         Ok(Embedded { session, next_id: AtomicU64::new(1), inbox })
     }
@@ -82,7 +83,7 @@ impl Service for Embedded {
 }
 
 impl Session for Embedded {
-    fn session(&self) -> SessionId {
+    fn session(&self, _ino: Ino) -> SessionId {
         self.session.session()
     }
 
@@ -103,7 +104,7 @@ impl Session for Embedded {
         drop(self.call(&Cred::ROOT, Call::Closed { inos: vec![ino] }));
     }
 
-    fn valid_until(&self) -> Duration {
+    fn valid_until(&self, _ino: Ino) -> Duration {
         Duration::MAX
     }
 

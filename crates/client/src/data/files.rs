@@ -29,7 +29,7 @@ use super::pool::Pool;
 use super::push::Scope;
 use super::read::ReadAhead;
 use super::table::Table;
-use crate::{Caller, Mark, OpenFlags, Recalls, Service};
+use crate::{Caller, Mark, OpenFlags, PlateInodes, Recalls, Service};
 
 /// One open of a file.
 pub(super) struct OpenFile {
@@ -307,17 +307,18 @@ impl Files {
         self.find(ino).map(|file| file.writes_under_way()).unwrap_or_default()
     }
 
-    /// Files that something is known of here.
-    pub(crate) fn known(&self) -> Vec<Ino> {
+    /// Files of a plate that something is known of here.
+    pub(crate) fn known(&self, inodes: &PlateInodes) -> Vec<Ino> {
         let mut known: Vec<Ino> = self.table.lock().files.keys().copied().collect();
+        known.retain(|ino| inodes.has(*ino));
         known.sort_unstable();
         known
     }
 
-    /// Leaves a lease of at most `keep` on each file that is not open here and has nothing that the server does not know
+    /// Leaves a lease of at most `keep` on each file of a plate that is not open here and has nothing that the server does not know
     /// of; returns the others.
-    pub(crate) fn weaken_idle(&self, keep: LeaseMode) -> Vec<Ino> {
-        let files: Vec<Arc<FileState>> = self.table.lock().files.values().cloned().collect();
+    pub(crate) fn weaken_idle(&self, inodes: &PlateInodes, keep: LeaseMode) -> Vec<Ino> {
+        let files = self.files_of(inodes);
         let is_in_use = |file: &Arc<FileState>| {
             let mut inner = file.lock();
             let is_in_use = inner.handles > 0
@@ -336,13 +337,12 @@ impl Files {
         inos
     }
 
-    /// All leases are void: drops what is cached under them. `landed`: the session is over and what was not answered is
-    /// lost with it, but for pushes of these files that were under way; EIO at the next flush or fsync of the files concerned,
+    /// All leases on files of a plate are void: drops what is cached under them. `landed`: the session is over and what was not answered
+    /// is lost with it, but for pushes of these files that were under way; EIO at the next flush or fsync of the files concerned,
     /// and the next sync. Returns the files that are open here and whose content the kernel may have cached.
-    pub fn forget(&self, landed: Option<&BTreeSet<Ino>>) -> Vec<Ino> {
+    pub fn forget(&self, inodes: &PlateInodes, landed: Option<&BTreeSet<Ino>>) -> Vec<Ino> {
         let mut open = Vec::new();
-        let files: Vec<Arc<FileState>> = self.table.lock().files.values().cloned().collect();
-        for file in files {
+        for file in self.files_of(inodes) {
             let mut inner = file.lock();
             inner.recalls += 1;
             if inner.handles > 0 && inner.lease > LeaseMode::None {
@@ -362,9 +362,13 @@ impl Files {
             file.notify();
         }
         if landed.is_some() {
-            self.dirty.lock().clear();
+            self.dirty.lock().retain(|ino, _| !inodes.has(*ino));
         }
         open
+    }
+
+    fn files_of(&self, inodes: &PlateInodes) -> Vec<Arc<FileState>> {
+        self.table.lock().files.values().filter(|file| inodes.has(file.ino)).cloned().collect()
     }
 
     /// Bytes that wait here to be stored.
@@ -392,9 +396,10 @@ impl Files {
         self.table.lock().files.get(&ino).cloned()
     }
 
-    /// The name for a new block.
-    pub(super) fn new_block(&self) -> BlockId {
-        BlockId { writer: self.service.session().0, number: self.next_block.fetch_add(1, Ordering::Relaxed) }
+    /// The name for a new block of a file.
+    pub(crate) fn new_block(&self, ino: Ino) -> BlockId {
+        let number = self.next_block.fetch_add(1, Ordering::Relaxed);
+        BlockId { writer: self.service.session(ino).0, number }
     }
 
     /// Remembers that a file has something to push.

@@ -66,7 +66,7 @@ impl Files {
                 file.wait(&mut inner);
                 continue;
             }
-            if inner.lease >= mode && self.world.monotonic() < self.service.valid_until() {
+            if inner.lease >= mode && self.world.monotonic() < self.service.valid_until(file.ino) {
                 return Ok(inner);
             }
             inner.acquiring = true;
@@ -160,7 +160,8 @@ impl Files {
         }
         match self.options.data {
             DataMode::Linearizable => {
-                inner.lease >= LeaseMode::Shared && self.world.monotonic() < self.service.valid_until()
+                inner.lease >= LeaseMode::Shared
+                    && self.world.monotonic() < self.service.valid_until(inner.attr.ino)
             }
             DataMode::CloseToOpen => true,
             DataMode::Lazy => {

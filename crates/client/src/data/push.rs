@@ -134,7 +134,7 @@ impl Files {
         // All that is dirty now, and nothing newer: what readers elsewhere see is a state that there was.
         inner.sending = std::mem::take(&mut inner.pending);
         inner.sending.share_repeated();
-        let stamp = inner.take_stamp(self.service.session());
+        let stamp = inner.take_stamp(self.service.session(file.ino));
         let size = inner.size;
         let uploads: Vec<Arc<Upload>> = inner.uploads.values().cloned().collect();
         drop(inner);
@@ -275,7 +275,7 @@ impl Files {
             body[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
         }
         inner.buffer.cut(0..u64::MAX, &self.budget);
-        let stamp = inner.take_stamp(self.service.session());
+        let stamp = inner.take_stamp(self.service.session(file.ino));
         let op = Op::Write {
             ino: file.ino,
             body: Body::Inline(body.clone()),

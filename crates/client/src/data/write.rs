@@ -72,7 +72,9 @@ impl Files {
     /// Whether the server counts this client among those that hold the file shared.
     fn shares(&self, inner: &Inner) -> bool {
         let is_shared = inner.lease == LeaseMode::Shared || inner.yielding > 0;
-        is_shared && inner.lease < LeaseMode::Exclusive && self.world.monotonic() < self.service.valid_until()
+        is_shared
+            && inner.lease < LeaseMode::Exclusive
+            && self.world.monotonic() < self.service.valid_until(inner.attr.ino)
     }
 
     /// Keeps what was written to this range, and sends blocks off that it fills.
@@ -185,7 +187,7 @@ impl Files {
         bytes: Vec<u8>,
         ranges: &[(u64, u32, u32)],
     ) -> Arc<Upload> {
-        let block = self.new_block();
+        let block = self.new_block(inner.attr.ino);
         for &(offset, len, block_offset) in ranges {
             inner.pending.insert(Extent { offset, len, block, block_offset, shared: ranges.len() > 1 });
         }

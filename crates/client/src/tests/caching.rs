@@ -15,7 +15,9 @@ use super::near::Near;
 use crate::cache::Cache;
 use crate::complete_dirs::Part;
 use crate::data::{BlockIo, DirectBlocks};
-use crate::{CallError, Client, ClientOptions, Connection, Lookup, Recalls, Service, Session, Underway};
+use crate::{
+    CallError, Client, ClientOptions, Connection, Lookup, PlateInodes, Recalls, Service, Session, Underway,
+};
 
 const DIR: Ino = Ino(1);
 
@@ -250,7 +252,7 @@ fn a_directory_that_was_listed_to_its_end_is_known_wholly() {
         parts,
         &|cache, recalls| {
             recalls.note_all();
-            cache.clear();
+            cache.void(&PlateInodes::all());
         },
         false,
     );
@@ -292,8 +294,8 @@ impl Service for Counting {
 }
 
 impl Session for Counting {
-    fn session(&self) -> SessionId {
-        self.inner.session()
+    fn session(&self, _ino: Ino) -> SessionId {
+        self.inner.session(Ino::ROOT)
     }
     fn durable(&self) -> Position {
         self.inner.durable()
@@ -304,7 +306,7 @@ impl Session for Counting {
     fn closed(&self, ino: Ino) {
         self.inner.closed(ino);
     }
-    fn valid_until(&self) -> Duration {
+    fn valid_until(&self, _ino: Ino) -> Duration {
         Duration::MAX
     }
     fn recalls(&self) -> &Recalls {

@@ -33,8 +33,8 @@ impl Site {
             plate: PlateId(0),
         };
         let write_behind = Arc::new(WriteBehind::new(Some(0), Limits::new(1 << 20)));
-        let dialer = Box::new(server.clone());
-        let connected = Connected::connect(dialer, options, write_behind.clone(), Arc::new(RealWorld));
+        let (dialer, inbox) = (Arc::new(server.clone()), Arc::default());
+        let connected = Connected::connect(dialer, options, write_behind.clone(), inbox, Arc::new(RealWorld));
         Site { server, client: connected.expect("the fake accepts").0, write_behind }
     }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use chiton_model::{Op, Outcome};
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_transport::{ConnectionLost, Pending};
-use chiton_types::{Attr, BlockId, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, Time};
+use chiton_types::{
+    Attr, BlockId, Epoch, Ino, Kind, Mode, Name, Position, Refusal, Seq, SessionId, ShardId, Time,
+};
 use chiton_wire::{
     Again, Answer, Call, Channel, Failure, Hello, LeaseMode, Query, Recall, RecallDone, RefuseReason, Reply,
     Request, Welcome,
@@ -28,6 +30,9 @@ pub(crate) enum Fate {
     /// The server forgets the session before it arrives.
     SessionExpires,
 }
+
+/// What a session declares: see [`Call::Reopen`].
+pub(crate) type Declared = (Vec<(Ino, u32)>, Vec<Ino>, Vec<Ino>);
 
 /// One row of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +73,12 @@ pub(crate) struct Fake {
     pub(crate) holds_pending: bool,
     /// How many of them wait.
     pub(crate) held: usize,
+    /// It is one of two plates: which.
+    pub(crate) plate_of_two: Option<u16>,
+    /// `Commit` messages that arrived.
+    pub(crate) commits: usize,
+    /// The last declaration: opens, files with dirty content, directories with pending operations.
+    pub(crate) declared: Option<Declared>,
 }
 
 /// The server.
@@ -123,6 +134,11 @@ impl Fake {
         self.cut();
     }
 
+    /// An inode of its plate.
+    pub(crate) fn ino(&self, number: u64) -> Ino {
+        Ino::new(ShardId(32 * self.plate_of_two.unwrap_or(0)), number)
+    }
+
     /// All connections break.
     pub(crate) fn cut(&mut self) {
         self.connection += 1;
@@ -141,7 +157,7 @@ impl Fake {
                 Some(again) if again.ino != Ino(0) => again.ino,
                 _ => {
                     self.next_ino += 1;
-                    Ino(self.next_ino + 1000)
+                    self.ino(self.next_ino + 1000)
                 }
             };
             self.journal.push(Made { session, seq, name: name_of(op).clone(), ino });
@@ -193,6 +209,18 @@ impl Fake {
                 let lease = LeaseMode::None;
                 Ok(Answer::Attr { attr: attr(*ino), lease, parent_leased: false, parent_open: false })
             }
+            Call::Query(Query::GetAttr { ino }) => {
+                let lease = LeaseMode::None;
+                Ok(Answer::Attr { attr: attr(*ino), lease, parent_leased: false, parent_open: false })
+            }
+            Call::Query(Query::ReadDir { .. }) => {
+                Ok(Answer::Entries { entries: Vec::new(), end: true, parent_leased: true, parent_open: true })
+            }
+            Call::LeaseNames { dir, .. } => {
+                let attr = Attr { kind: Kind::Dir, mode: Mode(0o755), nlink: 2, ..attr(*dir) };
+                let first = Ino::new(dir.shard(), 5_000);
+                Ok(Answer::Names { leased: true, attr, numbers: (first, Ino(first.0 + 1_000)), now: Time(9) })
+            }
             Call::Closed { inos } => {
                 self.close_messages += 1;
                 for ino in inos {
@@ -204,11 +232,13 @@ impl Fake {
                 }
                 Ok(Answer::Done)
             }
-            Call::Reopen { opens, .. } => {
+            Call::Reopen { opens, dirty, names, .. } => {
+                self.declared = Some((opens.clone(), dirty.clone(), names.clone()));
                 self.opens = opens.iter().copied().collect();
                 Ok(Answer::Done)
             }
             Call::Commit { .. } => {
+                self.commits += 1;
                 self.durable = self.journal.len();
                 self.blocks.values_mut().for_each(|durable| *durable = true);
                 Ok(Answer::Done)
@@ -368,7 +398,8 @@ impl FakeServer {
         let mut fake = self.0.lock();
         let (session, secret) = match hello.resume {
             None => {
-                let id = SessionId(fake.next_ino + 100 + fake.connection);
+                let of_plate = 1_000 * u64::from(fake.plate_of_two.unwrap_or(0));
+                let id = SessionId(fake.next_ino + 100 + fake.connection + of_plate);
                 fake.sessions.insert(id, id.0 * 7);
                 (id, id.0 * 7)
             }
@@ -393,7 +424,7 @@ impl FakeServer {
             durable: Position(fake.durable as u64),
             objects: String::new(),
             shards: 64,
-            plates: 1,
+            plates: if fake.plate_of_two.is_some() { 2 } else { 1 },
         }
     }
 }

@@ -9,7 +9,8 @@ use chiton_wire::{Answer, Call};
 
 use crate::data::DirectBlocks;
 use crate::{
-    CallError, Client, ClientOptions, Connection, RecallInbox, Recalls, Service, Session, Underway, ready,
+    CallError, Client, ClientOptions, Connection, PlateInodes, RecallInbox, Recalls, Service, Session,
+    Underway, ready,
 };
 
 /// See the module.
@@ -22,8 +23,10 @@ impl Near {
     pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Near {
         let inbox = Arc::new(RecallInbox::default());
         let delivered = inbox.clone();
-        let session =
-            server.session_embedded(identity, Box::new(move |recall| _ = delivered.deliver(&recall)));
+        let session = server.session_embedded(
+            identity,
+            Box::new(move |recall| _ = delivered.deliver(&recall, &PlateInodes::all())),
+        );
         Near { session: session.expect("a session"), inbox }
     }
 
@@ -45,7 +48,7 @@ impl Service for Near {
 }
 
 impl Session for Near {
-    fn session(&self) -> SessionId {
+    fn session(&self, _ino: Ino) -> SessionId {
         self.session.session()
     }
     fn durable(&self) -> Position {
@@ -58,7 +61,7 @@ impl Session for Near {
     fn closed(&self, ino: Ino) {
         self.session.ask(&Cred::ROOT, Call::Closed { inos: vec![ino] }).expect("the server goes on");
     }
-    fn valid_until(&self) -> Duration {
+    fn valid_until(&self, _ino: Ino) -> Duration {
         Duration::MAX
     }
     fn recalls(&self) -> &Recalls {

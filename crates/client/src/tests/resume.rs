@@ -15,6 +15,7 @@ use crate::connected::{Connected, ConnectedOptions};
 use crate::handler::Handler;
 use crate::service::{CallError, Service, Session};
 use crate::write_behind::WriteBehind;
+use crate::{PlateInodes, RecallInbox};
 
 fn connect(server: &FakeServer) -> Connected {
     keeping(server, 1 << 20)
@@ -22,11 +23,20 @@ fn connect(server: &FakeServer) -> Connected {
 
 /// A client that keeps at most so many bytes.
 fn keeping(server: &FakeServer, kept_bytes_max: usize) -> Connected {
-    let identity = "test".to_owned();
-    let options =
-        ConnectedOptions { identity, timeout: None, kept_bytes_max, decouples: false, plate: PlateId(0) };
-    let write_behind = Arc::new(WriteBehind::off());
-    let connected = Connected::connect(Box::new(server.clone()), options, write_behind, Arc::new(RealWorld));
+    keeping_with(server, kept_bytes_max, Arc::default())
+}
+
+/// The same, with an inbox for its recalls.
+fn keeping_with(server: &FakeServer, kept_bytes_max: usize, inbox: Arc<RecallInbox>) -> Connected {
+    let options = ConnectedOptions {
+        identity: "test".into(),
+        timeout: None,
+        kept_bytes_max,
+        decouples: false,
+        plate: PlateId(0),
+    };
+    let (dialer, write_behind) = (Arc::new(server.clone()), Arc::new(WriteBehind::off()));
+    let connected = Connected::connect(dialer, options, write_behind, inbox, Arc::new(RealWorld));
     connected.expect("the fake accepts").0
 }
 
@@ -83,7 +93,10 @@ fn what_is_durable_is_not_sent_again_and_what_is_not_keeps_its_inode_number() {
 }
 
 fn put(client: &Connected, number: u64) {
-    let call = Call::PutBlock { block: BlockId { writer: client.session().0, number }, bytes: vec![5; 300] };
+    let call = Call::PutBlock {
+        block: BlockId { writer: client.session(Ino::ROOT).0, number },
+        bytes: vec![5; 300],
+    };
     client.call(&Cred::ROOT, call).expect("put");
 }
 
@@ -166,11 +179,11 @@ fn a_batch_is_sent_again_without_what_was_refused() {
 fn an_expired_session_gives_eio_to_callers_and_once_to_the_next_commit() {
     let server = FakeServer::default();
     let client = connect(&server);
-    let before = client.session();
+    let before = client.session(Ino::ROOT);
     create(&client, "a", false).expect("made");
     server.0.lock().fates.push_back(Fate::SessionExpires);
     assert_eq!(create(&client, "b", false), Err(Refusal::Io.into()), "never a silent retry");
-    assert_ne!(client.session(), before);
+    assert_ne!(client.session(Ino::ROOT), before);
     assert_eq!(client.commit(Position(0)), Err(Refusal::Io), "a was acknowledged, and may be lost");
     assert_eq!(client.commit(Position(0)), Ok(()), "said once");
     create(&client, "c", false).expect("the new session works");
@@ -201,7 +214,7 @@ fn closes_wait_for_company_and_opens_are_declared_again() {
 fn recalls_reach_the_handler_before_they_are_acknowledged() {
     struct Log(Mutex<Vec<(Ino, LeaseMode)>>);
     impl Handler for Log {
-        fn dirty(&self) -> Vec<Ino> {
+        fn dirty(&self, _: &PlateInodes) -> Vec<Ino> {
             Vec::new()
         }
 
@@ -212,15 +225,17 @@ fn recalls_reach_the_handler_before_they_are_acknowledged() {
         fn recall(&self, ino: Ino, keep: LeaseMode) {
             self.0.lock().push((ino, keep));
         }
-        fn void(&self, _: Option<&std::collections::BTreeSet<Ino>>) {
+        fn recall_all(&self, _: &PlateInodes, _: LeaseMode) {}
+        fn void(&self, _: &PlateInodes, _: Option<&std::collections::BTreeSet<Ino>>) {
             self.0.lock().push((Ino(0), LeaseMode::None));
         }
     }
     let server = FakeServer::default();
-    let client = connect(&server);
+    let inbox = Arc::<RecallInbox>::default();
+    let client = keeping_with(&server, 1 << 20, inbox.clone());
     let log = Arc::new(Log(Mutex::default()));
     let handler: Arc<dyn Handler> = log.clone();
-    client.inbox().set_handler(Arc::downgrade(&handler));
+    inbox.set_handler(Arc::downgrade(&handler));
     let mark = client.recalls().now();
     let recalls = server.0.lock().recall.clone().expect("connected");
     recalls.send(Recall { id: 9, ino: Ino(4), keep: LeaseMode::Shared, grown: None });

@@ -23,7 +23,7 @@ use proptest::prelude::*;
 use super::drain::drain;
 use crate::handler::Handler;
 use crate::service::{Groups, LookUp, Standing, ready};
-use crate::write_behind::{Limits, WriteBehind};
+use crate::write_behind::{Limits, WriteBehind, WriteBehinds};
 use crate::{
     CallError, Caller, Client, ClientOptions, Connection, RecallInbox, Recalls, Service, Session, Underway,
 };
@@ -172,7 +172,7 @@ impl Service for Reference {
 }
 
 impl Session for Reference {
-    fn session(&self) -> SessionId {
+    fn session(&self, _ino: Ino) -> SessionId {
         SessionId(1)
     }
     fn durable(&self) -> Position {
@@ -182,7 +182,7 @@ impl Session for Reference {
         Ok(())
     }
     fn closed(&self, _: Ino) {}
-    fn valid_until(&self) -> Duration {
+    fn valid_until(&self, _ino: Ino) -> Duration {
         Duration::MAX
     }
     fn recalls(&self) -> &Recalls {
@@ -298,7 +298,8 @@ impl Site {
         let write_behind = Arc::new(WriteBehind::new(options.write_behind_after, limits));
         write_behind.queue.set_up(true);
         let inbox = RecallInbox::default();
-        let client = Client::build(reference.clone(), &inbox, write_behind, None, 1, options);
+        let client =
+            Client::build(reference.clone(), &inbox, WriteBehinds::one(write_behind), None, 1, options);
         let mut site = Site { client, reference, dirs: Vec::new(), files: Vec::new() };
         for (n, mode) in [0o777, 0o2777, 0o1777].into_iter().enumerate() {
             let name = name(n as u8);
@@ -339,7 +340,7 @@ impl Site {
                 Err(_) => return,
             },
         };
-        for pending in drain(&self.client.core.write_behind.queue) {
+        for pending in drain(&self.client.core.write_behind.of(Ino::ROOT).queue) {
             self.reference.check(pending);
         }
         let tree = self.reference.tree.lock();
@@ -413,7 +414,7 @@ impl Site {
             Step::RecallDir { dir } => return self.recall(self.dir(dir)),
             Step::RecallFile { file } => return self.file(file).into_iter().for_each(|ino| self.recall(ino)),
             Step::TakesNone(takes_none) => {
-                self.client.core.write_behind.queue.set_up(!takes_none);
+                self.client.core.write_behind.of(Ino::ROOT).queue.set_up(!takes_none);
                 return;
             }
         };

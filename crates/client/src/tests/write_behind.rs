@@ -18,7 +18,7 @@ use super::near::Near;
 use crate::data::{BlockIo, DirectBlocks};
 use crate::handler::Handler;
 use crate::service::Groups;
-use crate::write_behind::{Limits, WriteBehind};
+use crate::write_behind::{Limits, WriteBehind, WriteBehinds};
 use crate::{
     CallError, Caller, Client, ClientOptions, Connection, Lookup, OpenFlags, Recalls, Service, Session,
     Underway,
@@ -61,8 +61,8 @@ impl Service for Silent {
 }
 
 impl Session for Silent {
-    fn session(&self) -> SessionId {
-        self.inner.session()
+    fn session(&self, _ino: Ino) -> SessionId {
+        self.inner.session(Ino::ROOT)
     }
     fn durable(&self) -> Position {
         self.inner.durable()
@@ -71,7 +71,7 @@ impl Session for Silent {
         self.inner.commit(upto)
     }
     fn closed(&self, _ino: Ino) {}
-    fn valid_until(&self) -> Duration {
+    fn valid_until(&self, _ino: Ino) -> Duration {
         Duration::MAX
     }
     fn recalls(&self) -> &Recalls {
@@ -141,6 +141,7 @@ impl Site {
         let write_behind = Arc::new(WriteBehind::new(options.write_behind_after, limits));
         write_behind.queue.set_up(true);
         let inbox = &service.inner.inbox;
+        let write_behind = WriteBehinds::one(write_behind);
         let client = Client::build(service.clone(), inbox, write_behind, Some(blocks), 1, options);
         let dir_ino = client.mkdir_all("dir").expect("made").ino;
         service.asked.lock().clear();
@@ -198,7 +199,7 @@ impl Site {
                 op => format!("{op:?}"),
             }
         };
-        drain(&self.client.core.write_behind.queue).into_iter().map(in_words).collect()
+        drain(&self.client.core.write_behind.of(Ino::ROOT).queue).into_iter().map(in_words).collect()
     }
 
     /// How often the server was asked since this was last asked for.
@@ -395,7 +396,7 @@ fn what_was_there_is_removed_without_a_question_if_nothing_else_is_to_be_known()
         }),
         ("a file of a directory that is recalled", false, |site, dir| {
             site.client.list("there").expect("listed");
-            site.client.core.write_behind.asked_change(dir);
+            site.client.core.write_behind.of(dir).asked_change(dir);
             let _ = site.client.mkdir(&site.client.caller(), dir, b"first", Mode(0o755)).expect("made");
             site.client.handler.recall(dir, LeaseMode::Shared);
         }),

@@ -7,6 +7,7 @@
 //! - A file that is written, or given other attributes, was made under the lease that is still held: no other client has seen it.
 //! - A file that is removed has no other name, and no other client caches it: it was made under that lease, or is leased
 //!   exclusively.
+//! - A file and the directory that has its name are on one plate: all of an operation is decided by the server that is asked later.
 //! - A directory that is made is held from its first moment on; numbers are taken from its parent's shard for all below.
 
 use std::cell::Cell;
@@ -17,6 +18,7 @@ use chiton_namespace::{ContentIn, Context, Fault, InodeFacts, Planned, plan};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Time};
 use chiton_wire::{Acknowledged, LeaseMode};
 
+use super::WriteBehind;
 use super::held::Held;
 use super::known::Known;
 use super::sender::lease_on;
@@ -29,6 +31,8 @@ const LINKS_SPARE: u32 = 1_000;
 /// One caller's attempt to have an operation acknowledged here.
 pub(super) struct Attempt<'a> {
     pub(super) core: &'a Core,
+    /// That of the plate on which all of it happens.
+    pub(super) write_behind: &'a WriteBehind,
     pub(super) service: &'a dyn Service,
     pub(super) cred: &'a Cred,
     pub(super) now: Duration,
@@ -46,7 +50,7 @@ pub(crate) fn dir_of(op: &Op) -> Option<Ino> {
 impl Attempt<'_> {
     /// Acknowledges an operation on a name, if possible.
     pub(super) fn operate(&self, op: &Op, open: bool) -> Option<Outcome> {
-        let held = &mut *self.core.write_behind.held.lock();
+        let held = &mut *self.write_behind.held.lock();
         let dir = dir_of(op)?;
         if let Op::Unlink { name, .. } = op {
             self.unlink(held, op, dir, name)
@@ -92,6 +96,9 @@ impl Attempt<'_> {
         let dir = held.dir(parent)?.facts;
         let cache = &self.core.cache;
         let ino = cache.named(parent, name)?;
+        if !self.core.write_behind.is_near(ino, parent) {
+            return None;
+        }
         let attr = match held.made_here(ino) {
             Some(made) if made.dir == parent => cache.attr(ino),
             _ => cache.exclusive_attr(ino),
@@ -114,14 +121,14 @@ impl Attempt<'_> {
 
     /// Acknowledges new content of a small file, if possible: its attributes then.
     pub(super) fn write(&self, op: &Op, known: &Attr) -> Option<Attr> {
-        let held = &mut *self.core.write_behind.held.lock();
+        let held = &mut *self.write_behind.held.lock();
         let time = held.clock.now(self.now);
         self.change(held, op, known, time)
     }
 
     /// Acknowledges other attributes of a file, but no other size, if possible: all of them then.
     pub(super) fn set_attr(&self, op: &Op, known: &Attr) -> Option<Attr> {
-        let held = &mut *self.core.write_behind.held.lock();
+        let held = &mut *self.write_behind.held.lock();
         let time = held.clock.now(self.now);
         let attr = self.change(held, op, known, time)?;
         held.clock.seen(time);
@@ -172,7 +179,7 @@ impl Attempt<'_> {
         // Under the lock that a recall takes before it forgets what is cached.
         let since = cache.since(recalls);
         let cred = Cred { umask: 0, ..self.cred.clone() };
-        let queue = &self.core.write_behind.queue;
+        let queue = &self.write_behind.queue;
         let is_queued = queue.enqueue(&cred, op, acknowledged, dir, self.core.world.monotonic());
         if is_queued {
             // The exclusive lease on a directory is one on its names; on its attributes it is shared.

@@ -12,6 +12,7 @@
 //!   queue.rs    pending operations until the server has answered them
 //!   behind.rs   which of them a call must wait for
 //!   sender.rs   the thread that sends them
+//!   several.rs  one write-behind for each plate
 //! ```
 //!
 //! Invariants:
@@ -24,10 +25,12 @@ mod held;
 mod known;
 mod queue;
 mod sender;
+mod several;
 
 pub(crate) use behind::Behind;
 pub(crate) use decide::dir_of;
 pub(crate) use queue::{Limits, PendingQueue};
+pub(crate) use several::{Pauses, WriteBehinds};
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -49,7 +52,7 @@ use decide::Attempt;
 use held::Held;
 use known::Known;
 
-/// Write-behind of one client: held names, granted numbers, pending operations and the thread that sends them. The link and the
+/// Write-behind of one session: held names, granted numbers, pending operations and the thread that sends them. The link and the
 /// client's core share it.
 pub(crate) struct WriteBehind {
     is_on: bool,
@@ -242,14 +245,16 @@ fn maps(op: &Op) -> Option<Ino> {
 }
 
 impl Core {
-    /// An attempt to acknowledge something, if the session allows it now.
-    fn attempt<'a>(&'a self, service: &'a dyn Service, cred: &'a Cred) -> Option<Attempt<'a>> {
+    /// An attempt to acknowledge something about an inode, or about names in it, if the session allows it now.
+    fn attempt<'a>(&'a self, service: &'a dyn Service, cred: &'a Cred, ino: Ino) -> Option<Attempt<'a>> {
         if !self.write_behind.is_on() {
             return None;
         }
         let now = self.world.monotonic();
         let needs_groups = Cell::new(false);
-        (service.valid_until() > now).then_some(Attempt { core: self, service, cred, now, needs_groups })
+        let write_behind = self.write_behind.of(ino);
+        let attempt = Attempt { core: self, write_behind, service, cred, now, needs_groups };
+        (service.valid_until(ino) > now).then_some(attempt)
     }
 
     /// Writes all of a small file by write-behind: its attributes then, if that is possible. `known`: what is known of it, under
@@ -261,7 +266,7 @@ impl Core {
         op: &Op,
         known: &Attr,
     ) -> Option<Attr> {
-        self.attempt(service, cred)?.write(op, known)
+        self.attempt(service, cred, known.ino)?.write(op, known)
     }
 }
 
@@ -270,9 +275,9 @@ impl Client {
     pub(crate) fn operate_locally(&self, caller: &Caller<'_>, op: &Op, open: bool) -> Option<Outcome> {
         let dir = dir_of(op)?;
         let cred = caller.cred();
-        let attempt = self.core.attempt(&*self.service, &cred)?;
+        let attempt = self.core.attempt(&*self.service, &cred, dir)?;
         self.lease_names(caller, dir, attempt.now);
-        self.run(caller, &attempt, |attempt| attempt.operate(op, open))
+        self.run(caller, &attempt, dir, |attempt| attempt.operate(op, open))
     }
 
     /// Runs an attempt; once more with groups and capabilities if they decide.
@@ -280,29 +285,31 @@ impl Client {
         &self,
         caller: &Caller<'_>,
         attempt: &Attempt<'_>,
+        ino: Ino,
         run: impl Fn(&Attempt<'_>) -> Option<R>,
     ) -> Option<R> {
         let done = run(attempt);
         if done.is_some() || !attempt.needs_groups.get() {
             return done;
         }
-        run(&self.core.attempt(&*self.service, &caller.full_cred())?)
+        run(&self.core.attempt(&*self.service, &caller.full_cred(), ino)?)
     }
 
     /// The same for a change of attributes, but not of the size: the attributes then. What was written before is sent, or
     /// pending.
     pub(crate) fn set_attr_locally(&self, caller: &Caller<'_>, op: &Op, ino: Ino) -> Option<Attr> {
         let cred = caller.cred();
-        let attempt = self.core.attempt(&*self.service, &cred)?;
+        let attempt = self.core.attempt(&*self.service, &cred, ino)?;
         let mut known = self.core.cache.exclusive_attr(ino)?;
         self.files.overlay(&mut known);
-        self.run(caller, &attempt, |attempt| attempt.set_attr(op, &known))
+        self.run(caller, &attempt, ino, |attempt| attempt.set_attr(op, &known))
     }
 
     /// Asks for the names of a directory, if this client changes one after the other.
     fn lease_names(&self, caller: &Caller<'_>, dir: Ino, now: Duration) {
         let core = &self.core;
-        let Some(numbers) = core.write_behind.held.lock().numbers_to_ask_for(dir, now) else { return };
+        let write_behind = core.write_behind.of(dir);
+        let Some(numbers) = write_behind.held.lock().numbers_to_ask_for(dir, now) else { return };
         if !core.cache.is_complete(dir) {
             return;
         }
@@ -313,7 +320,7 @@ impl Client {
         {
             let clock = (now, core.world.monotonic());
             let holds = || !self.service.recalls().recalled_since(mark, dir);
-            core.write_behind.granted(&attr, numbers, clock, holds);
+            write_behind.granted(&attr, numbers, clock, holds);
         }
     }
 }

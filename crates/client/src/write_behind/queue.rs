@@ -278,6 +278,11 @@ impl PendingQueue {
         self.queue.lock().last
     }
 
+    /// Whether any operation is pending.
+    pub(crate) fn has_any(&self) -> bool {
+        self.queue.lock().counts.all > 0
+    }
+
     /// Whether operations up to `upto` are pending that a call must not overtake.
     pub(crate) fn is_behind(&self, behind: Behind, upto: Ticket) -> bool {
         behind != Behind::Nothing && self.queue.lock().is_behind(behind, upto)

@@ -9,9 +9,9 @@ use chiton_types::{BlockId, Ino};
 use chiton_wire::LeaseMode;
 
 use super::{Member, Rig, caller, tiny};
-use crate::OpenFlags;
 use crate::data::push::Scope;
 use crate::data::{BlockError, BlockIo, DirectBlocks, Files, FilesOptions};
+use crate::{OpenFlags, PlateInodes};
 
 /// A gate before the store.
 #[derive(Default)]
@@ -233,7 +233,7 @@ fn what_is_read_during_a_push_is_not_believed_after_it() {
             std::thread::yield_now();
         }
         // As after a restart of the server: what was known is asked for again.
-        member.files.forget(None);
+        member.files.forget(&PlateInodes::all(), None);
         assert_eq!(member.all(fh), expected, "while it is under way");
         *gate.open.lock() = true;
         gate.changed.notify_all();

@@ -486,7 +486,7 @@ impl Service for Session {
 }
 
 impl crate::Session for Session {
-    fn session(&self) -> SessionId {
+    fn session(&self, _ino: Ino) -> SessionId {
         SessionId(self.id)
     }
 
@@ -501,7 +501,7 @@ impl crate::Session for Session {
 
     fn closed(&self, _: Ino) {}
 
-    fn valid_until(&self) -> Duration {
+    fn valid_until(&self, _ino: Ino) -> Duration {
         Duration::MAX
     }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use chiton_objects::Objects;
 use chiton_runtime::sync::Mutex;
-use chiton_types::{Position, Refusal};
+use chiton_types::{Plates, Position, Refusal};
 use chiton_wire::LeaseMode;
 
 use super::{Rig, caller, tiny};
-use crate::OpenFlags;
 use crate::data::{FilesOptions, OnLoss};
+use crate::{OpenFlags, PlateInodes};
 
 #[test]
 fn full_store_is_reported_at_flush_and_data_wait_for_room() {
@@ -109,10 +109,29 @@ fn a_lost_session_loses_what_was_not_answered_and_says_so() {
     member.write(fh, 0, b"answered");
     member.files.flush(fh).expect("flush");
     member.write(fh, 0, b"not answered");
-    member.files.forget(Some(&std::collections::BTreeSet::new()));
+    member.files.forget(&PlateInodes::all(), Some(&std::collections::BTreeSet::new()));
     assert_eq!(member.files.fsync(fh, false), Err(Refusal::Io));
     assert_eq!(member.files.fsync(fh, false), Ok(()));
     assert_eq!(member.all(fh), b"answered");
+}
+
+#[test]
+fn session_that_is_over_with_another_plate_loses_nothing_here() {
+    let rig = Rig::new();
+    let member = rig.member(tiny());
+    let (ino, fh) = member.create();
+    member.write(fh, 0, b"dirty");
+    let two = Plates::new(2, 2).expect("two plates");
+    let plate = two.of(ino).expect("a shard of the two");
+    for other in two.all().filter(|other| *other != plate) {
+        let of_other = PlateInodes::of(two, other);
+        assert_eq!(member.files.forget(&of_other, Some(&std::collections::BTreeSet::new())), []);
+        assert_eq!(member.files.known(&of_other), []);
+    }
+    assert_eq!(member.files.known(&PlateInodes::of(two, plate)), [ino]);
+    assert_eq!(member.files.fsync(fh, false), Ok(()));
+    assert_eq!(rig.server.counts().0, 1, "it was pushed under the lease that it was written under");
+    assert_eq!(member.all(fh), b"dirty");
 }
 
 /// A server that was restarted gives positions again that the one before had given to what it lost.
@@ -126,7 +145,7 @@ fn after_a_restart_older_positions_are_news() {
         member.files.flush(fh).expect("flush");
     }
     rig.server.restart_at(ino, Position(1));
-    member.files.forget(Some(&std::collections::BTreeSet::new()));
+    member.files.forget(&PlateInodes::all(), Some(&std::collections::BTreeSet::new()));
     assert_eq!(member.all(fh), [5; 10]);
 }
 

@@ -6,9 +6,9 @@ use chiton_wire::LeaseMode;
 use proptest::prelude::*;
 
 use super::{Member, Rig, caller, tiny};
-use crate::OpenFlags;
 use crate::data::Whence;
 use crate::data::push::Scope;
+use crate::{OpenFlags, PlateInodes};
 
 const SIZE_MAX: u64 = 150;
 
@@ -212,7 +212,7 @@ impl History {
                     self.expected[f].resize(0);
                 }
             }
-            Step::Forget => drop(self.members[m].files.forget(None)),
+            Step::Forget => drop(self.members[m].files.forget(&PlateInodes::all(), None)),
             Step::Recall { shared } => {
                 let keep = if shared { LeaseMode::Shared } else { LeaseMode::None };
                 self.members[m].files.recall(self.inos[f], keep);

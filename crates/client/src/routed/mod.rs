@@ -1,0 +1,522 @@
+//! A service over the services of several plates: each call goes to the plate that owns the inode that it is about.
+//!
+//! ```text
+//!   Client ─▶ Routed ─┬─ one inode ──────────▶ its plate
+//!                     ├─ lookup, listing ────▶ the directory's plate ── elsewhere ─▶ the owners: GetAttr
+//!                     ├─ batch ──────────────▶ runs of operations, plate by plate, in order     runs.rs
+//!                     ├─ path ───────────────▶ component by component                           walk.rs
+//!                     └─ commit, totals ─────▶ all plates at once
+//! ```
+//!
+//! Invariants:
+//! - Each plate has a session of its own, with its own numbers, positions, leases and blocks. All deliver recalls to one inbox.
+//! - An operation is sent to the plate that decides it. Before an operation that may concern other plates is sent, these have answered
+//!   what write-behind has acknowledged.
+//! - A position is compared only with others of the same plate: attributes of an inode that come from another plate than its owner
+//!   carry position 0 and no lease.
+
+mod chain;
+mod runs;
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chiton_model::{Op, Outcome};
+use chiton_runtime::sync::Mutex;
+use chiton_runtime::thread;
+use chiton_types::{Attr, Cred, Ino, Mode, Plates, Position, Refusal, SessionId};
+use chiton_wire::{Answer, Call, DirEntry, LeaseMode, Query, StatFs};
+
+use crate::in_flight::refusal;
+use crate::plate_inodes::{crosses, index_of};
+use crate::service::{CallError, Connection, Interrupted, Service, Session, Underway, ready};
+use crate::{CancelToken, Recalls};
+use chain::{Chain, Next};
+use runs::Runs;
+
+/// A name that another plate owns and that goes while its attributes are asked for is looked up again so often.
+const LOOKUP_TRIES: usize = 8;
+/// Attributes asked for at once.
+const QUESTIONS_AHEAD: usize = 64;
+
+/// See the module.
+pub struct Routed(Arc<Each>);
+
+/// The services, in the order of their plates.
+pub(crate) struct Each {
+    plates: Plates,
+    services: Vec<Arc<dyn Service>>,
+}
+
+/// Where a call goes.
+enum Way {
+    /// To one plate.
+    To(usize),
+    /// An operation, to the plate that decides it.
+    Decider(usize),
+    /// A lookup, to the directory's plate; the inode may be another's.
+    Lookup(usize),
+    /// A listing with attributes, likewise.
+    Listing(usize),
+    /// Operations of several plates.
+    Runs,
+    Walk,
+    Commit,
+    Totals,
+}
+
+impl Routed {
+    /// Over these services, in the order of their plates. All must have the same [`crate::Recalls`].
+    ///
+    /// # Panics
+    /// Unless there is one for each plate.
+    pub fn new(plates: Plates, services: Vec<Arc<dyn Service>>) -> Routed {
+        assert!(services.len() == usize::from(plates.count()), "each plate has its service");
+        Routed(Arc::new(Each { plates, services }))
+    }
+
+    fn at(&self, ino: Ino) -> &Arc<dyn Service> {
+        &self.0.services[self.0.index(ino)]
+    }
+}
+
+impl Each {
+    fn index(&self, ino: Ino) -> usize {
+        index_of(self.plates, ino)
+    }
+
+    /// The plate for the session that writes a block; any can read it.
+    fn writer(&self, writer: u64) -> usize {
+        let is_of = |plate: chiton_types::PlateId| {
+            let first = Ino::new(chiton_types::ShardId(self.plates.shards_of(plate).start), 0);
+            self.services[usize::from(plate.0)].session(first).0 == writer
+        };
+        self.plates.all().position(is_of).unwrap_or(0)
+    }
+
+    fn way(&self, call: &Call) -> Way {
+        match call {
+            Call::Op { op, .. } => Way::Decider(self.index(op.footprint().place)),
+            Call::Batch { ops, .. } => {
+                let mut places = ops.iter().map(|op| self.index(op.footprint().place));
+                match places.next() {
+                    None => Way::To(0),
+                    Some(first)
+                        if ops.iter().any(|op| crosses(self.plates, op)) || places.any(|at| at != first) =>
+                    {
+                        Way::Runs
+                    }
+                    Some(first) => Way::To(first),
+                }
+            }
+            Call::WriteBehind { ops, .. } => {
+                Way::To(ops.first().map_or(0, |op| self.index(op.footprint().place)))
+            }
+            Call::Query(query) => match query {
+                Query::Lookup { parent, .. } => Way::Lookup(self.index(*parent)),
+                Query::ReadDir { dir, plus: true, .. } => Way::Listing(self.index(*dir)),
+                Query::GetAttr { ino }
+                | Query::Open { ino, .. }
+                | Query::Access { ino, .. }
+                | Query::ReadDir { dir: ino, .. }
+                | Query::ReadLink { ino }
+                | Query::GetXattr { ino, .. }
+                | Query::ListXattr { ino }
+                | Query::Map { ino, .. } => Way::To(self.index(*ino)),
+                Query::Resolve { .. } => Way::Walk,
+                Query::StatFs => Way::Totals,
+            },
+            Call::Commit { .. } => Way::Commit,
+            Call::Lease { ino, .. } | Call::LeaseNames { dir: ino, .. } | Call::Grown { ino, .. } => {
+                Way::To(self.index(*ino))
+            }
+            Call::SetLock { lock, .. } | Call::GetLock { lock } => Way::To(self.index(lock.ino)),
+            Call::PutBlock { block, .. } | Call::GetBlock { block, .. } => Way::To(self.writer(block.writer)),
+            // Each session says these itself.
+            Call::Closed { .. } | Call::Reopen { .. } | Call::Ended { .. } | Call::Ping | Call::Bye => {
+                Way::To(0)
+            }
+            // A wait for a lock is cancelled at its own service: see `CancelToken`.
+            Call::CancelLock { .. } => Way::To(0),
+            // Decouplings, policies and branches are those of the first plate, which also answers for the server.
+            Call::Admin { .. } | Call::Realm(_) => Way::To(0),
+        }
+    }
+
+    /// Before an operation is sent to the plate that decides it: what write-behind has acknowledged at others is answered, if the
+    /// operation may have to do with it.
+    fn settle_others(&self, op: &Op, decider: usize) -> Result<(), CallError> {
+        if crosses(self.plates, op) {
+            for (at, service) in self.services.iter().enumerate().filter(|(at, _)| *at != decider) {
+                tracing::debug!(plate = at, operation = %op.describe(), "settling pending operations");
+                service.settle()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the client may keep of an outcome: of another plate's inode neither position nor lease.
+    fn owned(&self, decider: usize, outcome: &mut Outcome) -> bool {
+        let foreign = outcome.attr.as_mut().filter(|attr| self.index(attr.ino) != decider);
+        foreign.map(|attr| attr.position = Position(0)).is_none()
+    }
+
+    /// The answer to an operation.
+    fn decided(&self, decider: usize, answer: Answer) -> Answer {
+        match answer {
+            Answer::Op { position, mut outcome, lease, parent_leased } => {
+                let lease = if self.owned(decider, &mut outcome) { lease } else { LeaseMode::None };
+                Answer::Op { position, outcome, lease, parent_leased }
+            }
+            answer => answer,
+        }
+    }
+
+    fn ask_attr(&self, cred: &Cred, ino: Ino) -> Box<dyn Underway> {
+        self.services[self.index(ino)].start(cred, Call::Query(Query::GetAttr { ino }))
+    }
+
+    // ---- lookups ------------------------------------------------------------------------------------
+
+    fn look_up(&self, at: usize, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        for _ in 0..LOOKUP_TRIES {
+            let answer = self.services[at].call(cred, call.clone())?;
+            let Answer::Elsewhere { ino, parent_leased, parent_open } = answer else { return Ok(answer) };
+            let found = self.services[self.index(ino)].call(cred, Call::Query(Query::GetAttr { ino }));
+            if let Some(answer) = found_elsewhere(found, parent_leased, parent_open) {
+                return answer;
+            }
+        }
+        Err(Refusal::Stale.into())
+    }
+
+    fn start_look_up(self: Arc<Each>, at: usize, cred: Cred, call: Call, tries: usize) -> Next {
+        let underway = self.services[at].start(&cred, call.clone());
+        Next::one(underway, move |answer| {
+            let (ino, parent_leased, parent_open) = match answer {
+                Ok(Answer::Elsewhere { ino, parent_leased, parent_open }) => {
+                    (ino, parent_leased, parent_open)
+                }
+                answer => return Next::Answer(answer),
+            };
+            let underway = self.ask_attr(&cred, ino);
+            Next::one(underway, move |found| match found_elsewhere(found, parent_leased, parent_open) {
+                Some(answer) => Next::Answer(answer),
+                None if tries > 1 => self.start_look_up(at, cred, call, tries - 1),
+                None => Next::Answer(Err(Refusal::Stale.into())),
+            })
+        })
+    }
+
+    // ---- listings -----------------------------------------------------------------------------------
+
+    fn start_listing(self: Arc<Each>, at: usize, cred: Cred, call: Call) -> Next {
+        let underway = self.services[at].start(&cred, call);
+        Next::one(underway, move |answer| match answer {
+            Ok(Answer::Entries { entries, end, parent_leased, parent_open }) => {
+                let is_elsewhere = |entry: &DirEntry| entry.attr.is_none() && self.index(entry.ino) != at;
+                let missing = (0..entries.len()).filter(|n| is_elsewhere(&entries[*n])).collect();
+                let page = Page { entries, end, parent_leased, parent_open, missing };
+                page.complete(self, cred)
+            }
+            answer => Next::Answer(answer),
+        })
+    }
+
+    // ---- all plates ---------------------------------------------------------------------------------
+
+    /// Makes durable what each plate has answered, all at once.
+    fn commit(&self) -> Result<(), Refusal> {
+        let concerned: Vec<_> = self.services.iter().filter(|service| service.needs_commit()).collect();
+        let result = match concerned.as_slice() {
+            [service] => service.commit(Position(0)),
+            services if services.iter().any(|service| service.is_embedded()) => commit_in_threads(services),
+            services => {
+                let ask = |service: &&Arc<dyn Service>| {
+                    service.start(&Cred::ROOT, Call::Commit { upto: Position(0) })
+                };
+                let under_way: Vec<_> = services.iter().map(ask).collect();
+                let answers = under_way.into_iter().map(|commit| commit.wait().map(drop).map_err(refusal));
+                // All are waited for.
+                answers.fold(Ok(()), Result::and)
+            }
+        };
+        // Each says it once: none is left out.
+        let lost = self.services.iter().filter(|service| service.take_lost()).count();
+        if lost > 0 { Err(Refusal::Io) } else { result }
+    }
+
+    /// The first plate's bytes, which are those of the one store, and the inodes of all.
+    fn totals(&self, cred: &Cred) -> Result<Answer, CallError> {
+        let ask = |service: &Arc<dyn Service>| service.start(cred, Call::Query(Query::StatFs));
+        let under_way: Vec<_> = self.services.iter().map(ask).collect();
+        let mut totals: Option<StatFs> = None;
+        for answer in under_way {
+            let Answer::StatFs(of_plate) = answer.wait()? else { return Err(Refusal::Io.into()) };
+            let before = totals.map_or(0, |totals| totals.inodes_used);
+            let inodes_used = before + of_plate.inodes_used;
+            totals = Some(StatFs { inodes_used, ..totals.unwrap_or(of_plate) });
+        }
+        totals.map(Answer::StatFs).ok_or(Refusal::Io.into())
+    }
+
+    /// The answer to a call that is neither one plate's nor a chain.
+    fn call_many(&self, way: &Way, cred: &Cred, call: &Call) -> Result<Answer, CallError> {
+        match (way, call) {
+            (Way::Commit, _) => Ok(self.commit().map(|()| Answer::Done)?),
+            (Way::Totals, _) => self.totals(cred),
+            (_, Call::Query(Query::Resolve { from, path, follow })) => self.walk(cred, *from, path, *follow),
+            _ => Err(Refusal::Io.into()),
+        }
+    }
+}
+
+/// A commit in this process is waited for by the thread that asks for it.
+fn commit_in_threads(services: &[&Arc<dyn Service>]) -> Result<(), Refusal> {
+    let result = Arc::new(Mutex::new(Ok(())));
+    let body = |service: &Arc<dyn Service>| {
+        let (service, result) = (service.clone(), result.clone());
+        move || {
+            let committed = service.commit(Position(0));
+            let mut result = result.lock();
+            *result = result.and(committed);
+        }
+    };
+    let threads: Vec<_> = services
+        .iter()
+        .map(|service| thread::spawn("chiton-commit", body(service)).expect("a thread can be started"))
+        .collect();
+    for thread in threads {
+        // A thread that panicked has said so.
+        drop(thread.join());
+    }
+    *result.lock()
+}
+
+/// The answer to a lookup from that of the inode's owner. `None`: the inode is gone, and the name with it.
+fn found_elsewhere(
+    found: Result<Answer, CallError>,
+    parent_leased: bool,
+    parent_open: bool,
+) -> Option<Result<Answer, CallError>> {
+    match found {
+        Ok(Answer::Attr { attr, lease, .. }) => {
+            Some(Ok(Answer::Attr { attr, lease, parent_leased, parent_open }))
+        }
+        Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)) => None,
+        answer => Some(answer),
+    }
+}
+
+/// Entries of a directory, of which some lack the attributes that other plates have.
+struct Page {
+    entries: Vec<DirEntry>,
+    end: bool,
+    parent_leased: bool,
+    parent_open: bool,
+    /// Their places, not asked for yet.
+    missing: Vec<usize>,
+}
+
+impl Page {
+    fn complete(mut self, each: Arc<Each>, cred: Cred) -> Next {
+        let rest = self.missing.split_off(QUESTIONS_AHEAD.min(self.missing.len()));
+        let asked = std::mem::replace(&mut self.missing, rest);
+        if asked.is_empty() {
+            let Page { entries, end, parent_leased, parent_open, .. } = self;
+            return Next::Answer(Ok(Answer::Entries { entries, end, parent_leased, parent_open }));
+        }
+        let under_way = asked.iter().map(|n| each.ask_attr(&cred, self.entries[*n].ino)).collect();
+        Next::All(
+            under_way,
+            Box::new(move |answers| {
+                for (n, answer) in asked.into_iter().zip(answers) {
+                    match answer {
+                        Ok(Answer::Attr { attr, lease, .. }) => self.entries[n].attr = Some((attr, lease)),
+                        // Gone meanwhile: the caller looks for itself.
+                        Ok(_) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)) => {}
+                        Err(error) => return Next::Answer(Err(error)),
+                    }
+                }
+                self.complete(each, cred)
+            }),
+        )
+    }
+}
+
+impl Service for Routed {
+    fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        let each = &self.0;
+        match each.way(&call) {
+            Way::To(at) => each.services[at].call(cred, call),
+            Way::Decider(at) => {
+                if let Call::Op { op, .. } = &call {
+                    each.settle_others(op, at)?;
+                }
+                let answer = each.services[at].call(cred, call)?;
+                Ok(each.decided(at, answer))
+            }
+            Way::Lookup(at) => each.look_up(at, cred, call),
+            Way::Listing(at) => Chain::run(each.clone().start_listing(at, cred.clone(), call)),
+            Way::Runs => Chain::run(Runs::begin(each.clone(), cred, call)),
+            way @ (Way::Walk | Way::Commit | Way::Totals) => each.call_many(&way, cred, &call),
+        }
+    }
+
+    fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        let each = &self.0;
+        let Way::Decider(at) = each.way(&call) else { return self.call(cred, call) };
+        if let Call::Op { op, .. } = &call {
+            each.settle_others(op, at)?;
+        }
+        let answer = each.services[at].call_in(session, cred, call)?;
+        Ok(each.decided(at, answer))
+    }
+
+    fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
+        let each = self.0.clone();
+        let next = match each.way(&call) {
+            Way::To(at) => return each.services[at].start(cred, call),
+            Way::Decider(at) => {
+                if let Call::Op { op, .. } = &call
+                    && let Err(error) = each.settle_others(op, at)
+                {
+                    return ready(Err(error));
+                }
+                let underway = each.services[at].start(cred, call);
+                Next::one(underway, move |answer| Next::Answer(answer.map(|answer| each.decided(at, answer))))
+            }
+            Way::Lookup(at) => each.start_look_up(at, cred.clone(), call, LOOKUP_TRIES),
+            Way::Listing(at) => each.start_listing(at, cred.clone(), call),
+            Way::Runs => Runs::begin(each, cred, call),
+            way @ (Way::Walk | Way::Commit | Way::Totals) => Next::Answer(each.call_many(&way, cred, &call)),
+        };
+        Chain::begin(next)
+    }
+
+    fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError> {
+        let at = match self.0.way(&call) {
+            Way::To(at) => at,
+            _ => {
+                let answer = self.call(cred, call);
+                token.over();
+                return answer;
+            }
+        };
+        token.waits_at(&self.0.services[at]);
+        self.0.services[at].call_cancellable(cred, call, token)
+    }
+
+    fn create_lazily(&self, cred: &Cred, parent: Ino, names: &[&[u8]], mode: Mode) -> Vec<Attr> {
+        self.at(parent).create_lazily(cred, parent, names, mode)
+    }
+
+    fn write_locally(&self, cred: &Cred, op: &Op, known: &Attr) -> Option<Attr> {
+        self.at(known.ino).write_locally(cred, op, known)
+    }
+}
+
+impl Session for Routed {
+    fn session(&self, ino: Ino) -> SessionId {
+        self.at(ino).session(ino)
+    }
+
+    fn valid_until(&self, ino: Ino) -> Duration {
+        self.at(ino).valid_until(ino)
+    }
+
+    fn recalls(&self) -> &Recalls {
+        self.0.services[0].recalls()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.0.services.iter().any(|service| service.is_shared())
+    }
+
+    fn durable(&self) -> Position {
+        self.at(Ino::ROOT).durable()
+    }
+
+    fn commit(&self, _upto: Position) -> Result<(), Refusal> {
+        self.0.commit()
+    }
+
+    fn needs_commit(&self) -> bool {
+        self.0.services.iter().any(|service| service.needs_commit())
+    }
+
+    fn plates(&self) -> u16 {
+        self.0.plates.count()
+    }
+
+    fn take_lost(&self) -> bool {
+        self.0.services.iter().filter(|service| service.take_lost()).count() > 0
+    }
+
+    fn settle(&self) -> Result<(), CallError> {
+        self.0.services.iter().try_for_each(|service| service.settle())
+    }
+
+    fn make_room(&self) -> Result<(), CallError> {
+        self.0.services.iter().try_for_each(|service| service.make_room())
+    }
+
+    fn closed(&self, ino: Ino) {
+        self.at(ino).closed(ino);
+    }
+}
+
+impl Connection for Routed {
+    fn is_embedded(&self) -> bool {
+        self.0.services[0].is_embedded()
+    }
+
+    fn is_away(&self) -> bool {
+        self.0.services.iter().any(|service| service.is_away())
+    }
+
+    fn probe(&self) -> Result<(), String> {
+        self.0.services.iter().try_for_each(|service| service.probe())
+    }
+
+    fn unsettled(&self) -> usize {
+        self.0.services.iter().map(|service| service.unsettled()).sum()
+    }
+
+    fn set_interrupted(&self, interrupted: Interrupted) {
+        let interrupted = Arc::new(interrupted);
+        for service in &self.0.services {
+            let interrupted = interrupted.clone();
+            service.set_interrupted(Box::new(move || interrupted()));
+        }
+    }
+
+    fn leave(&self, limit: Duration) {
+        self.0.services.iter().for_each(|service| service.leave(limit));
+    }
+
+    fn abandon(&self) {
+        self.0.services.iter().for_each(|service| service.abandon());
+    }
+}
+
+impl Drop for Each {
+    fn drop(&mut self) {
+        // Each waits for its own server, and one that is stuck is not to add its time to that of the others.
+        let ends: Vec<_> = self
+            .services
+            .drain(..)
+            .map(|service| {
+                thread::spawn("chiton-end", move || drop(service)).expect("a thread can be started")
+            })
+            .collect();
+        for end in ends {
+            // A thread that panicked has said so.
+            drop(end.join());
+        }
+    }
+}

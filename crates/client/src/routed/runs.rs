@@ -1,0 +1,88 @@
+//! A batch over several plates: runs of operations that one plate decides, one run after the other.
+//!
+//! Invariants:
+//! - Operations are carried out in their order, and results stand in that order.
+//! - A run begins when the one before is answered. After a failure that is to stop the batch, none begins.
+//! - When something was carried out already, a run that fails as a whole is a failure of each of its operations: the caller must not
+//!   send the batch again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use chiton_model::{Op, Outcome};
+use chiton_types::{Cred, Position, Refusal};
+use chiton_wire::{Answer, Call, Failure};
+
+use super::Each;
+use super::chain::Next;
+use crate::plate_inodes::crosses;
+use crate::service::CallError;
+
+type OpResult = Result<(Position, Outcome), Failure>;
+
+/// See the module.
+pub(super) struct Runs {
+    each: Arc<Each>,
+    cred: Cred,
+    stop_on_failure: bool,
+    ops: VecDeque<Op>,
+    results: Vec<OpResult>,
+}
+
+impl Runs {
+    /// Begins a batch.
+    pub(super) fn begin(each: Arc<Each>, cred: &Cred, call: Call) -> Next {
+        let Call::Batch { ops, stop_on_failure } = call else {
+            return Next::Answer(Err(Refusal::Invalid.into()));
+        };
+        let results = Vec::with_capacity(ops.len());
+        Runs { each, cred: cred.clone(), stop_on_failure, ops: ops.into(), results }.go_on()
+    }
+
+    fn go_on(mut self) -> Next {
+        let is_stopped = self.stop_on_failure && self.results.last().is_some_and(Result::is_err);
+        let Some(first) = self.ops.front().filter(|_| !is_stopped) else {
+            return Next::Answer(Ok(Answer::Batch(self.results)));
+        };
+        let plates = self.each.plates;
+        let at = self.each.index(first.footprint().place);
+        // An operation over plates waits for what write-behind has acknowledged elsewhere: it goes alone.
+        let is_of_run = |op: &&Op| self.each.index(op.footprint().place) == at && !crosses(plates, op);
+        let count = match crosses(plates, first) {
+            true => 1,
+            false => self.ops.iter().take_while(is_of_run).count(),
+        };
+        if let Err(error) = self.each.settle_others(first, at) {
+            return self.took(at, count, Err(error));
+        }
+        let ops: Vec<Op> = self.ops.drain(..count).collect();
+        let call = Call::Batch { ops, stop_on_failure: self.stop_on_failure };
+        let underway = self.each.services[at].start(&self.cred, call);
+        Next::one(underway, move |answer| self.took(at, count, answer))
+    }
+
+    /// A run of so many operations is over.
+    fn took(mut self, at: usize, count: usize, answer: Result<Answer, CallError>) -> Next {
+        let failure = match answer {
+            Ok(Answer::Batch(mut results)) => {
+                for (_, outcome) in results.iter_mut().flatten() {
+                    self.each.owned(at, outcome);
+                }
+                self.results.append(&mut results);
+                return self.go_on();
+            }
+            Ok(_) => CallError::Refused(Refusal::Io),
+            Err(error) => error,
+        };
+        if self.results.is_empty() {
+            return Next::Answer(Err(failure));
+        }
+        let failure = match failure {
+            CallError::Refused(refusal) => Failure::Refused(refusal),
+            CallError::NeedGroups => Failure::NeedGroups,
+        };
+        let failed = if self.stop_on_failure { 1 } else { count };
+        self.results.extend(std::iter::repeat_n(Err(failure), failed));
+        self.go_on()
+    }
+}
