@@ -52,7 +52,7 @@
 //! # Layout
 //!
 //! - [`client`], [`client_with_blocks`]: the two ways to make such a client.
-//! - `service`: the calls, on the calling thread.
+//! - `service`: the calls, on the calling thread. Each plate of the file system has a session of its own.
 //!
 //! Nothing is cached in the client, since asking costs less than a cache, and nothing is sent again: a session ends with the
 //! server.
@@ -62,8 +62,9 @@ mod service;
 use std::sync::Arc;
 
 use chiton_client::data::{BlockIo, DirectBlocks};
-use chiton_client::{Client, ClientOptions, ConnectError};
+use chiton_client::{Client, ClientOptions, ConnectError, RecallInbox, Routed, Service};
 use chiton_server::Server;
+use chiton_types::PlateId;
 use service::Embedded;
 
 /// A client of a server in this process. Calls are carried out on the calling thread.
@@ -83,10 +84,18 @@ pub fn client_with_blocks(
     blocks: Arc<dyn BlockIo>,
     options: ClientOptions,
 ) -> Result<Client, ConnectError> {
-    let service = Arc::new(Embedded::begin(server, &options.identity)?);
-    if options.decouples {
-        service.decouple_first();
-    }
+    let (plates, inbox) = (server.plates(), Arc::new(RecallInbox::default()));
+    let begin = |plate| -> Result<Arc<dyn Service>, ConnectError> {
+        let embedded = Embedded::begin(server, plate, &options.identity, &inbox)?;
+        if options.decouples {
+            embedded.decouple_first();
+        }
+        Ok(Arc::new(embedded))
+    };
+    let service = match plates.count() {
+        1 => begin(PlateId(0))?,
+        _ => Arc::new(Routed::new(plates, plates.all().map(begin).collect::<Result<_, _>>()?)),
+    };
     let filesystem = server.filesystem().filesystem;
-    Ok(Client::over(service.clone(), service.inbox(), Some(blocks), filesystem, options))
+    Ok(Client::over(service, &inbox, Some(blocks), filesystem, options))
 }

@@ -12,7 +12,7 @@ use chiton_client::{
     Underway, ready,
 };
 use chiton_server::{EmbeddedSession, Server};
-use chiton_types::{Attr, Cred, Epoch, Ino, Mode, Position, Refusal, Seq, SessionId};
+use chiton_types::{Attr, Cred, Epoch, Ino, Mode, PlateId, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Recall, Request};
 
 /// See the module.
@@ -20,26 +20,30 @@ pub(crate) struct Embedded {
     session: EmbeddedSession,
     next_id: AtomicU64,
     inbox: Arc<RecallInbox>,
+    /// With one plate among several: the last position of an answer. All commit together, and those need not that have nothing to make
+    /// durable.
+    answered: Option<AtomicU64>,
 }
 
 impl Embedded {
-    /// Begins a session.
-    pub(crate) fn begin(server: &Arc<Server>, identity: &str) -> Result<Embedded, ConnectError> {
-        let inbox = Arc::new(RecallInbox::default());
-        let delivered = inbox.clone();
-        let on_recall = move |recall: Recall| _ = delivered.deliver(&recall, &PlateInodes::all());
-        let session = server.session_embedded(identity, Box::new(on_recall)).map_err(ConnectError)?;
-        Ok(Embedded { session, next_id: AtomicU64::new(1), inbox })
+    /// Begins a session with a plate, whose recalls go to `inbox`.
+    pub(crate) fn begin(
+        server: &Arc<Server>,
+        plate: PlateId,
+        identity: &str,
+        inbox: &Arc<RecallInbox>,
+    ) -> Result<Embedded, ConnectError> {
+        let (delivered, inodes) = (inbox.clone(), PlateInodes::of(server.plates(), plate));
+        let on_recall = move |recall: Recall| _ = delivered.deliver(&recall, &inodes);
+        let session =
+            server.session_embedded_at(plate, identity, Box::new(on_recall)).map_err(ConnectError)?;
+        let answered = (server.plates().count() > 1).then(AtomicU64::default);
+        Ok(Embedded { session, next_id: AtomicU64::new(1), inbox: inbox.clone(), answered })
     }
 
     /// See [`chiton_client::ClientOptions::decouples`].
     pub(crate) fn decouple_first(&self) {
         self.session.decouple_first();
-    }
-
-    /// Where the session's recalls go.
-    pub(crate) fn inbox(&self) -> &RecallInbox {
-        &self.inbox
     }
 
     fn ask(&self, id: u64, cred: &Cred, call: Call) -> Result<Answer, CallError> {
@@ -52,11 +56,24 @@ impl Embedded {
             cred: cred.clone(),
             call,
         };
-        self.session.call(request).result.map_err(CallError::from)
+        let answer = self.session.call(request).result;
+        if let (Some(answered), Ok(answer)) = (&self.answered, &answer) {
+            answered.fetch_max(last_position(answer), Ordering::Relaxed);
+        }
+        answer.map_err(CallError::from)
     }
 
     fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The last position that an answer names.
+fn last_position(answer: &Answer) -> u64 {
+    match answer {
+        Answer::Op { position, .. } => position.0,
+        Answer::Batch(results) => results.iter().flatten().map(|(position, _)| position.0).max().unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -97,6 +114,10 @@ impl Session for Embedded {
             Err(CallError::Refused(refusal)) => Err(refusal),
             Err(CallError::NeedGroups) => Err(Refusal::Access),
         }
+    }
+
+    fn needs_commit(&self) -> bool {
+        self.answered.as_ref().is_none_or(|answered| answered.load(Ordering::Relaxed) > self.durable().0)
     }
 
     fn closed(&self, ino: Ino) {
