@@ -15,6 +15,23 @@ impl Formatted {
     }
 }
 
+impl Formatted {
+    /// All rows.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&Vec<u8>, &Vec<u8>)> {
+        self.0.iter()
+    }
+
+    /// A checkpoint's rows.
+    pub(crate) fn commit(&mut self, rows: impl IntoIterator<Item = (Vec<u8>, Option<Vec<u8>>)>) {
+        for (key, value) in rows {
+            match value {
+                Some(value) => drop(self.0.insert(key, value)),
+                None => drop(self.0.remove(&key)),
+            }
+        }
+    }
+}
+
 impl RowSource for Formatted {
     type Error = Infallible;
 

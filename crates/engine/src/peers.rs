@@ -52,6 +52,8 @@ pub(crate) struct Peers {
     /// It is carried out again, up to this position.
     opened_at: Option<Position>,
     others: BTreeMap<PlateId, Peer>,
+    /// Attempts to take guards, so far.
+    attempts: u64,
     /// Operations that are decided here and need rows of other plates.
     crossings: BTreeMap<OpKey, Crossing>,
     /// Own rows that are guarded for operations of others.
@@ -114,6 +116,9 @@ struct Owed {
 struct Guard {
     holder: PlateId,
     key: OpKey,
+    /// Start of the holder and attempt of the operation.
+    boot: u64,
+    attempt: u64,
     /// It counts once this is durable.
     position: Position,
 }
@@ -143,6 +148,7 @@ impl Peers {
                 resends: None,
                 opened_at: None,
                 others: others.collect(),
+                attempts: 0,
                 crossings: BTreeMap::new(),
                 guards: BTreeMap::new(),
                 lent: BTreeMap::new(),
@@ -226,8 +232,7 @@ impl Peers {
     fn active(&self, at: PlateId) -> Option<PeerMessage> {
         let decided = self.others[&at].owed.values().map(|owed| owed.key);
         let operations: BTreeSet<OpKey> = self.resends.as_ref()?.iter().copied().chain(decided).collect();
-        let guards =
-            self.crossings.iter().flat_map(|(key, crossing)| crossing.rows_at(at).map(|ino| (*key, ino)));
+        let guards = self.crossings.iter().map(|(key, crossing)| (*key, crossing.attempt()));
         Some(PeerMessage::Collected {
             operations: operations.into_iter().collect(),
             guards: guards.collect(),
@@ -302,7 +307,11 @@ impl Engine {
                 self.greeted(from, is_answer, boot, carried_out, m);
             }
             PeerMessage::Collected { operations, guards } => {
-                self.end_guards(from, |key, ino| !operations.contains(&key) && !guards.contains(&(key, ino)));
+                let boot = peer.boot;
+                self.end_guards(from, |guard| {
+                    let is_current = guard.boot == boot && guards.contains(&(guard.key, guard.attempt));
+                    !is_current && !operations.contains(&guard.key)
+                });
             }
             PeerMessage::Open => self.peer_opened(from),
             PeerMessage::Guard { .. }
@@ -310,12 +319,12 @@ impl Engine {
             | PeerMessage::WantNumbers { .. }
             | PeerMessage::AwaitBirth { .. }
             | PeerMessage::AskUnborn { .. } => peers.push_task(from, message, &mut self.queue),
-            PeerMessage::Granted { key, ino, row } => {
-                if peers.granted(from, key, ino, row) {
+            PeerMessage::Granted { key, attempt, ino, row } => {
+                if peers.granted((from, ino), key, attempt, row) {
                     self.wake_where(|wait| *wait == Wait::Guard(key));
                 }
             }
-            PeerMessage::Release { key } => self.end_guards(from, |guard, _| guard == key),
+            PeerMessage::Release { key } => self.end_guards(from, |guard| guard.key == key),
             PeerMessage::CarriedOut { upto } => self.settle_effects(from, upto),
             PeerMessage::Numbers { first, end } => {
                 peers.numbers_came(from, first, end);
@@ -341,6 +350,10 @@ impl Engine {
     /// Another plate is there, for the first time or anew. What was on its way to it or from it is lost.
     fn greeted(&mut self, from: PlateId, is_answer: bool, boot: u64, carried_out: u64, m: &Moment) {
         self.settle_effects(from, carried_out);
+        if self.peers.as_ref().is_some_and(|peers| peers.others[&from].boot != boot) {
+            // An earlier start asked: the new one must not take the answer for one of its own.
+            self.drop_tasks(|task| task.asked_by_peer().is_some_and(|(by, _)| *by == from));
+        }
         let Some(peers) = &mut self.peers else { return };
         let peer = peers.others.get_mut(&from).expect("checked by the caller");
         if std::mem::replace(&mut peer.boot, boot) != boot {
@@ -366,8 +379,8 @@ impl Engine {
         for shard in asked {
             peers.send(from, PeerMessage::WantNumbers { shard }, &mut self.queue);
         }
-        for (key, ino) in peers.asked_of(from) {
-            peers.send(from, PeerMessage::Guard { key, ino }, &mut self.queue);
+        for guard in peers.asked_of(from) {
+            peers.send(from, guard, &mut self.queue);
         }
         let unborn = peers.unborn.iter().filter(|(_, answer)| answer.is_none()).map(|(ino, _)| *ino);
         let unborn: Vec<_> = unborn.filter(|ino| peers.plates.of(*ino) == Some(from)).collect();
@@ -402,7 +415,9 @@ impl Engine {
     pub(crate) fn peer_task(&mut self, task: &Task, m: &Moment) -> Result<Answer, Stop> {
         let Some((from, message)) = task.asked_by_peer() else { return Ok(Answer::Done) };
         match message {
-            PeerMessage::Guard { key, ino } => self.guard_row(*from, *key, *ino, m)?,
+            PeerMessage::Guard { takes_over, key, attempt, ino } => {
+                self.guard_row(*from, (*key, *attempt, *takes_over), *ino, m)?;
+            }
             PeerMessage::Effect { number, key, count, events } => {
                 self.carry_out_effect(*from, *number, *key, *count, events)?;
             }
@@ -427,8 +442,8 @@ impl Engine {
         let Some(peers) = &mut self.peers else { return false };
         let Some(task) = peers.tasks.pop_front() else { return false };
         // The others are asked again after the next greeting.
-        if let Some((from, PeerMessage::Guard { key, ino })) = task.asked_by_peer() {
-            let granted = PeerMessage::Granted { key: *key, ino: *ino, row: None };
+        if let Some((from, PeerMessage::Guard { key, attempt, ino, .. })) = task.asked_by_peer() {
+            let granted = PeerMessage::Granted { key: *key, attempt: *attempt, ino: *ino, row: None };
             peers.send(*from, granted, &mut self.queue);
         }
         true

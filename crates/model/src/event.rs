@@ -597,6 +597,9 @@ events! {
     29 "guarded" Guarded {
         ino: Ino => "inode",
         holder: PlateId => "plate",
+        /// Start of that plate, and the attempt of the operation in which it asked.
+        boot: u64,
+        attempt: u64,
         session: SessionId,
         seq: Seq,
     }

@@ -52,22 +52,27 @@ choice! {
             carried_out: u64 as Fixed,
         }
         /// The clients of the sender have said what it had answered before its start. Of the guards that the receiver holds for it,
-        /// those of these operations stand, and these guards of operations under way.
+        /// those of these operations stand, and those of operations under way that this start has asked for in these attempts.
         15 Collected {
             operations: Vec<OpKey>,
-            guards: Vec<(OpKey, Ino)>,
+            guards: Vec<(OpKey, u64)>,
         }
         /// The sender has carried out again what it had answered, and sent all births: the numbers that the receiver lent to its
         /// older starts come back.
         2 Open
         /// Asks the owner of a row to guard it. Asked again, it is granted again.
         3 Guard {
+            (16) takes_over,
             key: OpKey,
+            /// Counts, in a start of the sender, the attempts of all operations to take their guards. A guard of another attempt does
+            /// not count, unless the operation was answered before the start and takes it over.
+            attempt: u64,
             ino: Ino,
         }
         /// The guard is durable. No row: the inode does not exist, and nothing is guarded.
         4 Granted {
             key: OpKey,
+            attempt: u64,
             ino: Ino,
             row: Option<GuardedRow>,
         }

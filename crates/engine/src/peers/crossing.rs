@@ -23,6 +23,9 @@ use crate::wait_queue::Wait;
 /// An operation that needs guards.
 #[derive(Default)]
 pub(crate) struct Crossing {
+    attempt: u64,
+    /// It was answered before the start: guards of its attempts in earlier starts are its own.
+    takes_over: bool,
     /// Rows that its plan has asked for so far.
     wanted: BTreeSet<(PlateId, Ino)>,
     /// The guard that is under way.
@@ -32,10 +35,12 @@ pub(crate) struct Crossing {
 }
 
 impl Crossing {
-    /// Rows of a plate that are guarded for it, or asked for.
-    pub(super) fn rows_at(&self, plate: PlateId) -> impl Iterator<Item = Ino> {
-        let rows = self.held.keys().chain(&self.asked);
-        rows.filter(move |(at, _)| *at == plate).map(|(_, ino)| *ino)
+    pub(super) fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
+    fn ask(&self, key: OpKey, ino: Ino) -> PeerMessage {
+        PeerMessage::Guard { takes_over: self.takes_over, key, attempt: self.attempt, ino }
     }
 }
 
@@ -49,7 +54,11 @@ impl Peers {
         events: &mut Vec<Event>,
         queue: &mut Queue,
     ) -> Result<Planned, Stop> {
-        let crossing = self.crossings.entry(key).or_default();
+        let takes_over = self.resends.as_ref().is_some_and(|resends| resends.contains(&key));
+        let crossing = self.crossings.entry(key).or_insert_with(|| {
+            self.attempts += 1;
+            Crossing { attempt: self.attempts, takes_over, ..Crossing::default() }
+        });
         if crossing.asked.is_some() {
             return Err(Stop::Wait(Wait::Guard(key)));
         }
@@ -72,6 +81,8 @@ impl Peers {
         if begins_again {
             let plates: BTreeSet<PlateId> = crossing.held.keys().map(|(plate, _)| *plate).collect();
             crossing.held.clear();
+            self.attempts += 1;
+            crossing.attempt = self.attempts;
             for plate in plates {
                 self.send(plate, PeerMessage::Release { key }, queue);
             }
@@ -80,26 +91,36 @@ impl Peers {
         let next = crossing.wanted.iter().find(|row| !crossing.held.contains_key(row)).copied();
         crossing.asked = next;
         if let Some((plate, ino)) = next.filter(|(plate, _)| self.others[plate].boot != 0) {
-            self.send(plate, PeerMessage::Guard { key, ino }, queue);
+            let guard = self.crossings[&key].ask(key, ino);
+            self.send(plate, guard, queue);
         }
         Err(Stop::Wait(Wait::Guard(key)))
     }
 
     /// A guard came. False if nothing waits for it.
-    pub(super) fn granted(&mut self, from: PlateId, key: OpKey, ino: Ino, row: Option<GuardedRow>) -> bool {
+    pub(super) fn granted(
+        &mut self,
+        from: (PlateId, Ino),
+        key: OpKey,
+        attempt: u64,
+        row: Option<GuardedRow>,
+    ) -> bool {
         let Some(crossing) = self.crossings.get_mut(&key) else { return false };
-        if crossing.asked != Some((from, ino)) {
+        if crossing.asked != Some(from) || crossing.attempt != attempt {
             return false;
         }
         crossing.asked = None;
-        crossing.held.insert((from, ino), row);
+        crossing.held.insert(from, row);
         true
     }
 
-    /// Guards that another plate was asked for.
-    pub(super) fn asked_of(&self, plate: PlateId) -> Vec<(OpKey, Ino)> {
-        let asked = self.crossings.iter().filter_map(|(key, crossing)| Some((*key, crossing.asked?)));
-        asked.filter(|(_, (of, _))| *of == plate).map(|(key, (_, ino))| (key, ino)).collect()
+    /// Requests for guards that another plate has not answered.
+    pub(super) fn asked_of(&self, plate: PlateId) -> Vec<PeerMessage> {
+        let asked = self.crossings.iter().filter_map(|(key, crossing)| {
+            let (_, ino) = crossing.asked.filter(|(of, _)| *of == plate)?;
+            Some(crossing.ask(*key, ino))
+        });
+        asked.collect()
     }
 
     /// The operation is refused, or nobody waits for it any more: its guards are returned.

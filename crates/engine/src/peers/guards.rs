@@ -6,7 +6,7 @@
 
 use chiton_model::Event;
 use chiton_namespace::PlanState;
-use chiton_types::{Ino, Kind, PlateId};
+use chiton_types::{Ino, Kind, PlateId, Position};
 use chiton_wire::{GuardedRow, LeaseMode, OpKey, PeerMessage};
 use smallvec::smallvec;
 
@@ -19,16 +19,26 @@ use crate::wait_queue::{Task, Wait};
 
 impl Engine {
     /// Guards a row for an operation of another plate, and grants it.
-    pub(super) fn guard_row(&mut self, from: PlateId, key: OpKey, ino: Ino, m: &Moment) -> Result<(), Stop> {
+    pub(super) fn guard_row(
+        &mut self,
+        from: PlateId,
+        (key, attempt, takes_over): (OpKey, u64, bool),
+        ino: Ino,
+        m: &Moment,
+    ) -> Result<(), Stop> {
         let Some(peers) = &self.peers else { return Ok(()) };
+        let boot = peers.others[&from].boot;
         match peers.guards.get(&ino) {
-            Some(guard) if (guard.holder, guard.key) == (from, key) => {
+            Some(guard)
+                if (guard.holder, guard.key) == (from, key)
+                    && (takes_over || (guard.boot, guard.attempt) == (boot, attempt)) =>
+            {
                 let position = guard.position;
                 if position > m.durable {
                     return Err(Stop::Wait(Wait::Durable(position)));
                 }
                 let row = self.guarded_row(ino)?;
-                return self.grant(from, key, ino, row);
+                return self.grant(from, (key, attempt), ino, row);
             }
             Some(_) => return Err(Stop::Wait(Wait::Guarded(ino))),
             None if peers.opened_at.is_none() => return Err(Stop::Wait(Wait::Recovery)),
@@ -38,7 +48,7 @@ impl Engine {
         match self.guarded_row(ino) {
             Ok(_) => {}
             Err(Stop::Missing(needs)) => return Err(Stop::Missing(needs)),
-            Err(_) => return self.grant(from, key, ino, None),
+            Err(_) => return self.grant(from, (key, attempt), ino, None),
         }
         self.may_change(m)?;
         let leases = &mut self.clients.leases;
@@ -48,7 +58,7 @@ impl Engine {
             return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
         }
         let OpKey { session, seq } = key;
-        self.commit_peer_event(&Event::Guarded { ino, holder: from, session, seq });
+        self.commit_peer_event(&Event::Guarded { ino, holder: from, boot, attempt, session, seq });
         if let Some(peers) = &mut self.peers {
             peers.wants_commit = true;
         }
@@ -65,31 +75,48 @@ impl Engine {
         Ok(Some(GuardedRow { attr, is_empty }))
     }
 
-    fn grant(&mut self, to: PlateId, key: OpKey, ino: Ino, row: Option<GuardedRow>) -> Result<(), Stop> {
+    fn grant(
+        &mut self,
+        to: PlateId,
+        (key, attempt): (OpKey, u64),
+        ino: Ino,
+        row: Option<GuardedRow>,
+    ) -> Result<(), Stop> {
         if let Some(peers) = &self.peers {
-            peers.send(to, PeerMessage::Granted { key, ino, row }, &mut self.queue);
+            peers.send(to, PeerMessage::Granted { key, attempt, ino, row }, &mut self.queue);
         }
         Ok(())
     }
 
     /// Guards that another plate does not need any more, and its requests for such.
-    pub(super) fn end_guards(&mut self, holder: PlateId, ended: impl Fn(OpKey, Ino) -> bool) {
-        let Some(peers) = &mut self.peers else { return };
-        let asks = |task: &Task| match task.asked_by_peer() {
-            Some((from, PeerMessage::Guard { key, ino })) => *from == holder && ended(*key, *ino),
+    pub(super) fn end_guards(&mut self, holder: PlateId, ended: impl Fn(&Guard) -> bool) {
+        let Some(peers) = &self.peers else { return };
+        let boot = peers.others[&holder].boot;
+        self.drop_tasks(|task| match task.asked_by_peer() {
+            Some((from, PeerMessage::Guard { key, attempt, .. })) => {
+                let asked = Guard { holder, key: *key, boot, attempt: *attempt, position: Position(0) };
+                *from == holder && ended(&asked)
+            }
             _ => false,
-        };
-        peers.tasks.retain(|task| !asks(task));
-        self.queue.ready.retain(|task| !asks(task));
-        for ticket in self.queue.waiting.select(|task, _| asks(task)) {
-            self.queue.dequeue(ticket, &mut self.clients.leases);
-        }
-        let is_ended = |(ino, guard): &(&Ino, &Guard)| guard.holder == holder && ended(guard.key, **ino);
+        });
+        let Some(peers) = &self.peers else { return };
+        let is_ended = |(_, guard): &(&Ino, &Guard)| guard.holder == holder && ended(guard);
         let guards = peers.guards.iter().filter(is_ended).map(|(ino, guard)| (*ino, guard.key));
         for (ino, OpKey { session, seq }) in guards.collect::<Vec<_>>() {
             self.commit_peer_event(&Event::GuardEnded { ino, holder, session, seq });
         }
         self.wake_unguarded();
+    }
+
+    /// Drops requests of other plates, wherever they are.
+    pub(super) fn drop_tasks(&mut self, which: impl Fn(&Task) -> bool) {
+        if let Some(peers) = &mut self.peers {
+            peers.tasks.retain(|task| !which(task));
+        }
+        self.queue.ready.retain(|task| !which(task));
+        for ticket in self.queue.waiting.select(|task, _| which(task)) {
+            self.queue.dequeue(ticket, &mut self.clients.leases);
+        }
     }
 
     /// A plate has carried out again what it had answered before its start.

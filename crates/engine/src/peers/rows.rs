@@ -3,7 +3,7 @@
 //! ```text
 //!   0 'Q' plate            → u64 last effect owed to it, u64 last effect of it that is carried out
 //!   0 'W' plate, number    → session, seq, count, events: an effect that is owed
-//!   0 'U' inode            → plate, session, seq: the row is guarded
+//!   0 'U' inode            → plate, its boot, attempt, session, seq: the row is guarded
 //!   0 'T' first inode      → plate, boot, end: lent numbers
 //! ```
 
@@ -31,7 +31,7 @@ pub(crate) struct PeerRows(Vec<Row>);
 enum Row {
     Peer { plate: PlateId, last_owed: u64, carried_out: u64 },
     Owed { to: PlateId, number: u64, key: OpKey, count: u32, events: Vec<u8> },
-    Guard { ino: Ino, holder: PlateId, key: OpKey },
+    Guard { ino: Ino, holder: PlateId, boot: u64, attempt: u64, key: OpKey },
     Lent { first: Ino, to: PlateId, boot: u64, end: Ino },
 }
 
@@ -59,6 +59,8 @@ impl Row {
             GUARD => Row::Guard {
                 ino: Ino(number(rest)?),
                 holder: PlateId(from.u16()?),
+                boot: from.u64()?,
+                attempt: from.u64()?,
                 key: take_key(&mut from)?,
             },
             LENT => Row::Lent {
@@ -124,7 +126,9 @@ impl Peers {
                 Row::Owed { to, number, key, count, events } => {
                     self.note_owed(to, number, Owed { position, key, count, events });
                 }
-                Row::Guard { ino, holder, key } => self.note_guard(ino, Guard { holder, key, position }),
+                Row::Guard { ino, holder, boot, attempt, key } => {
+                    self.note_guard(ino, Guard { holder, key, boot, attempt, position });
+                }
                 Row::Lent { first, to, boot, end } => {
                     self.lent.insert(first, Lent { to, boot, end });
                 }
@@ -148,9 +152,11 @@ impl Peers {
                 rows.push((owed_key(*plate, *number), Some(value)));
             }
         }
-        for (ino, Guard { holder, key, .. }) in &self.guards {
-            let mut value = Vec::with_capacity(18);
+        for (ino, Guard { holder, key, boot, attempt, .. }) in &self.guards {
+            let mut value = Vec::with_capacity(34);
             value.put_u16(holder.0);
+            value.put_u64(*boot);
+            value.put_u64(*attempt);
             put_key(&mut value, *key);
             rows.push((guard_key(*ino), Some(value)));
         }
@@ -184,9 +190,9 @@ impl Peers {
             let settled = std::mem::replace(&mut peer.owed, left);
             self.removed.extend(settled.into_keys().map(|number| owed_key(*to, number)));
         }
-        if let Event::Guarded { ino, holder, session, seq } = event {
+        if let Event::Guarded { ino, holder, boot, attempt, session, seq } = event {
             let key = OpKey { session: *session, seq: *seq };
-            self.note_guard(*ino, Guard { holder: *holder, key, position });
+            self.note_guard(*ino, Guard { holder: *holder, key, boot: *boot, attempt: *attempt, position });
         }
         if let Event::GuardEnded { ino, .. } = event {
             self.note_guard_end(*ino);

@@ -61,8 +61,10 @@ struct Sent {
     plate: usize,
     seq: Seq,
     op: Op,
-    /// (boot, position, inode, time) of the first answer, or its refusal.
+    /// The last answer: start, position, inode and time, or its refusal.
     answer: Option<Result<Again, Refusal>>,
+    /// The first that was none.
+    first: Option<Again>,
     /// Answered in this start of the plate, or known to be durable there.
     is_settled: bool,
 }
@@ -92,12 +94,21 @@ fn session(client: usize, plate: usize) -> SessionId {
     SessionId((plate as u64 + 1) * 1000 + client as u64)
 }
 
-fn start(plate: PlateId, plates: Plates, frames: Vec<Written>, boot: u64, mono: Duration) -> Node {
-    let rows = Formatted::new();
+fn start(
+    plate: PlateId,
+    plates: Plates,
+    (rows, frames): (Formatted, Vec<Written>),
+    boot: u64,
+    mono: Duration,
+) -> Node {
     let mut marks = vec![1; usize::from(SHARDS)];
     marks[0] = Ino::ROOT.counter() + 1;
     let mut own = OwnRows { marks, ..OwnRows::default() };
     own.take(POSITION_KEY, &position_value(Position(0))).expect("a row");
+    for (key, value) in rows.rows() {
+        own.take(key, value).expect("rows that an engine wrote");
+    }
+    let stored = own.position;
     let durable = frames.last().map_or(Position(0), |frame| frame.last);
     let m = Moment { mono, now: Time(1_000 + boot as i64), durable, ..Moment::default() };
     let ns = Namespace::open(&rows, SHARDS).expect("opens");
@@ -131,6 +142,9 @@ fn start(plate: PlateId, plates: Plates, frames: Vec<Written>, boot: u64, mono: 
     segment.extend_from_slice(&sealed);
     for frame in SegmentReader::new(1, &segment).expect("a header") {
         let frame = frame.expect("whole frames");
+        if frame.first <= stored {
+            continue;
+        }
         while let Err(fault) = node.engine.replay(&frame.header, frame.first, frame.payload, false, &m) {
             let crate::ReplayFault::Missing(needs) = fault else { panic!("plate {plate}: {fault:?}") };
             node.supply(&needs);
@@ -221,7 +235,8 @@ impl Cluster {
     fn new(seed: u64, plate_count: u16, clients: usize) -> Cluster {
         let plates = Plates::new(SHARDS, plate_count).expect("plates have shards");
         let mono = Duration::from_secs(100);
-        let nodes = plates.all().map(|plate| start(plate, plates, Vec::new(), 1, mono)).collect();
+        let nodes =
+            plates.all().map(|plate| start(plate, plates, (Formatted::new(), Vec::new()), 1, mono)).collect();
         let mut random = Random(seed);
         let clients =
             (0..clients).map(|_| Client { sent: Vec::new(), ops_left: 6 + random.below(8) }).collect();
@@ -327,6 +342,7 @@ impl Cluster {
         {
             self.dirs.push(*ino);
         }
+        sent.first = sent.first.or(answer.ok());
         sent.answer = Some(answer);
         sent.is_settled = true;
         self.trace(|| trace);
@@ -348,7 +364,7 @@ impl Cluster {
         let plate = usize::from(self.plates.of(dir).expect("a plate").0);
         let sent = &mut self.clients[client].sent;
         let seq = Seq(1 + sent.iter().filter(|one| one.plate == plate).count() as u64);
-        sent.push(Sent { plate, seq, op, answer: None, is_settled: false });
+        sent.push(Sent { plate, seq, op, answer: None, first: None, is_settled: false });
         let last = sent.len() - 1;
         self.clients[client].ops_left -= 1;
         self.ask(client, last, None);
@@ -374,6 +390,20 @@ impl Cluster {
         self.take(at);
     }
 
+    /// Everything is durable and goes to the rows, and out of memory.
+    fn checkpoint(&mut self, at: usize) {
+        self.commit_all(at);
+        let node = &mut self.nodes[at];
+        node.engine.namespace().checkpoint_begin();
+        let mut rows = node.engine.own_rows();
+        let list = node.engine.namespace().checkpoint_list();
+        node.engine.namespace().checkpoint_listed(list);
+        while !node.engine.namespace().checkpoint_take(100, &mut rows) {}
+        node.rows.commit(rows);
+        node.engine.namespace().checkpoint_done();
+        node.engine.namespace().evict(0);
+    }
+
     fn commit_all(&mut self, at: usize) {
         self.take(at);
         let last = self.nodes[at].frames.last().map_or(Position(0), |frame| frame.last);
@@ -387,10 +417,11 @@ impl Cluster {
         let line = format!("PLATE {at} CRASHES, durable {durable}");
         let mut frames = std::mem::take(&mut dead.frames);
         frames.retain(|frame| frame.last <= durable);
+        let rows = std::mem::replace(&mut dead.rows, Formatted::new());
         let (plate, boot, mono) = (dead.plate, dead.boot + 1, dead.m.mono + Duration::from_secs(1));
         self.links.retain(|(from, to), _| *from != at && *to != at);
         self.trace(|| line);
-        self.nodes[at] = start(plate, self.plates, frames, boot, mono);
+        self.nodes[at] = start(plate, self.plates, (rows, frames), boot, mono);
         self.commit_all(at);
         self.nodes[at].engine.greet_peers(boot);
         self.take(at);
@@ -419,11 +450,8 @@ impl Cluster {
             let declared = node.engine.request(id, request, &node.m);
             assert!(matches!(declared, Step::Done(_)), "{declared:?}");
             for op in resends {
-                let again = match self.clients[client].sent[op].answer {
-                    Some(Ok(again)) => again,
-                    _ => Again::default(),
-                };
-                self.ask(client, op, Some(again));
+                let first = self.clients[client].sent[op].first;
+                self.ask(client, op, Some(first.unwrap_or_default()));
             }
         }
         self.take(at);
@@ -449,7 +477,10 @@ impl Cluster {
                 node.frames.iter().map(|frame| frame.last).filter(|last| *last > node.m.durable).collect();
             if !waiting.is_empty() {
                 let durable = waiting[self.random.below(waiting.len())];
-                steps.push(Box::new(move |cluster| cluster.commit(at, durable)));
+                steps.push(match self.random.below(20) {
+                    0 => Box::new(move |cluster| cluster.checkpoint(at)),
+                    _ => Box::new(move |cluster| cluster.commit(at, durable)),
+                });
             }
         }
         for (client, one) in self.clients.iter().enumerate() {
@@ -568,6 +599,6 @@ fn operations_over_two_plates_are_whole() {
 #[test]
 fn operations_over_plates_are_whole_through_crashes() {
     check(1_000..2_000, 2, 1, 3);
-    check(2_000..6_000, 2, 3, 3);
-    check(10_000..12_000, 4, 3, 4);
+    check(80_000..84_000, 2, 3, 4);
+    check(200_000..202_000, 4, 3, 5);
 }
