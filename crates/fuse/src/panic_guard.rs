@@ -37,6 +37,15 @@ pub(crate) fn guarded(what: &str, caller: u32, handler: impl FnOnce()) {
     }
 }
 
+/// Carries out a part of a request that does not wait for a server that is away: where it would,
+/// [`chiton_types::Refusal::Interrupted`] is the answer.
+pub(crate) fn without_waiting<R>(body: impl FnOnce() -> R) -> R {
+    let caller = CALLER.replace(IMPATIENT);
+    let result = body();
+    CALLER.set(caller);
+    result
+}
+
 fn words(panic: &(dyn Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text,
@@ -48,6 +57,14 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_body_is_impatient() {
+        guarded("a test", NOBODY, || {
+            let within = without_waiting(|| without_waiting(caller_is_signalled) && caller_is_signalled());
+            assert!(within && !caller_is_signalled());
+        });
+    }
 
     #[test]
     fn a_panic_stays_inside_and_drops_what_the_handler_held() {

@@ -29,11 +29,12 @@ use std::time::Duration;
 use chiton_client::{Caller, Client, Entry, Groups, Lookup, OpenFlags};
 use chiton_decoupled::{Realm, RealmError, Realms};
 use chiton_fuse_session::FileHandle;
-use chiton_types::{Ino, Refusal};
+use chiton_types::{Attr, Ino, Refusal};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use self::handle::Handle;
+pub(crate) use self::root_path::PathStep;
 use self::root_path::RootPath;
 pub(crate) use self::slot::{CachedByKernel, Slot};
 use crate::invalidator::KernelInvalidator;
@@ -164,17 +165,41 @@ impl Router {
         if let Some(slot) = self.slot_where(|slot| slot.is_made_there(ino)) {
             return Some(slot);
         }
+        // The server need not be asked.
+        if let Some(beyond) = self.slot_where(|slot| slot.way().dir(ino).is_some()) {
+            return self.slot_along(beyond.way(), ino);
+        }
         let realm = realms.of(ino)?;
         Some(self.slot(&realm))
     }
 
+    /// The realm of a directory on the way to another one's root.
+    fn slot_along(&self, way: &RootPath, ino: Ino) -> Option<Arc<Slot>> {
+        let mut within = None;
+        for dir in way.dirs() {
+            if let Some(slot) = self.slot_at(dir.ino) {
+                within = Some(slot);
+            } else if self.is_border(dir.ino) {
+                within = None;
+            }
+            if dir.ino == ino {
+                break;
+            }
+        }
+        within
+    }
+
     /// An open realm.
     fn slot_where(&self, is_it: impl Fn(&Slot) -> bool) -> Option<Arc<Slot>> {
+        self.find_slot(|slot| is_it(slot).then(|| slot.clone()))
+    }
+
+    /// What an open realm has.
+    fn find_slot<R>(&self, look: impl Fn(&Arc<Slot>) -> Option<R>) -> Option<R> {
         if !self.has_slots.load(Ordering::Acquire) {
             return None;
         }
-        let slots = self.slots.read();
-        slots.iter().flatten().find(|slot| is_it(slot) && !slot.is_over()).cloned()
+        self.slots.read().iter().flatten().find_map(|slot| look(slot).filter(|_| !slot.is_over()))
     }
 
     /// The client of an inode, for use that may outlast its realm.
@@ -240,9 +265,14 @@ impl Router {
         })
     }
 
-    /// The realm below a name, if the name is on the path to one.
-    pub(crate) fn slot_beyond(&self, parent: Ino, name: &[u8]) -> Option<Arc<Slot>> {
-        self.slot_where(|slot| slot.way().turn(parent, name).is_some())
+    /// The step that a name takes, if it is on the path to a realm.
+    pub(crate) fn step_on_the_way(&self, parent: Ino, name: &[u8]) -> Option<PathStep> {
+        self.find_slot(|slot| slot.way().step(slot.realm().root(), parent, name))
+    }
+
+    /// A directory on the path to a realm, as it was when the subtree was decoupled.
+    pub(crate) fn dir_on_the_way(&self, ino: Ino) -> Option<Attr> {
+        self.find_slot(|slot| slot.way().dir(ino).cloned())
     }
 
     /// Sends a request to the client of the inodes. They must have the same client: no operation crosses the border

@@ -16,6 +16,7 @@ mod dirs;
 mod flags;
 mod init;
 mod names;
+mod on_the_way;
 
 use std::ffi::OsStr;
 use std::io;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::rig::{Mounted, Scratch, checkable, is_root, serve, until, write_checkable};
+use crate::rig::{Mounted, checkable, until, write_checkable};
 use crate::seen::{assert_same, look, plant};
 use crate::two::{Two, done, errno, libc_busy, mount_near, refused, run, text};
 
@@ -143,48 +143,6 @@ fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
     done(&["merge", text(&near)]);
     assert_eq!(fs::read(far.join("a/mine")).expect("merged"), b"again");
     assert!(two.decouplings().is_empty());
-}
-
-/// S58: "While the server is away, work in the decoupled subtree continues, also by absolute paths."
-#[test]
-fn a_decoupled_job_continues_while_the_server_is_away() {
-    if !is_root() {
-        return;
-    }
-    let scratch = Scratch::new();
-    scratch.format();
-    let mut server = serve(&scratch, &[]);
-    let near = mount_near(&scratch, "near");
-    let job = near.path("a/b/job");
-    fs::create_dir_all(&job).expect("directories");
-    done(&["policy", "set", text(&job), "batchfs"]);
-    fs::write(job.join("first"), "1").expect("a write");
-    // From now on no program is begun in the mount, nor anything asked outside of the subtree.
-    server.kill();
-    let work = job.clone();
-    let worker = std::thread::spawn(move || {
-        // The kernel believes names for a while: until after that.
-        for round in 0..15 {
-            let at = work.join(format!("dir{round}"));
-            fs::create_dir(&at)?;
-            fs::write(at.join("file"), round.to_string())?;
-            fs::rename(at.join("file"), at.join("renamed"))?;
-            assert_eq!(fs::read_to_string(at.join("renamed"))?, round.to_string());
-            assert_eq!(fs::read_dir(&work)?.count(), round + 2);
-            fs::metadata(&work)?;
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        Ok::<(), std::io::Error>(())
-    });
-    until("the job does not wait for the server", || worker.is_finished());
-    worker.join().expect("it does not panic").expect("nothing fails");
-    server = serve(&scratch, &[]);
-    done(&["merge", text(&job)]);
-    let far = Mounted::beside(&scratch, "far", &["--state-dir", text(&scratch.path("far-state"))]);
-    assert_eq!(fs::read_dir(far.path("a/b/job")).expect("merged").count(), 16);
-    far.unmount();
-    near.unmount();
-    drop(server);
 }
 
 /// The switches of `Subtree::sync_mode` by commands: asynchronous, synchronous, asynchronous again.

@@ -14,6 +14,7 @@ mod branch_runs;
 mod branches;
 mod crash;
 mod decoupled;
+mod decoupled_away;
 mod disk;
 mod ended;
 mod fencing;

@@ -19,12 +19,15 @@ struct Step {
     name: Vec<u8>,
 }
 
-/// The directory that a name on the path leads to.
-pub(crate) struct PathStep<'a> {
+/// A name on the path.
+#[derive(Debug)]
+pub(crate) struct PathStep {
     /// The directory that it is in.
-    pub(crate) dir: &'a Attr,
-    /// The next directory; none: the decoupled root.
-    pub(crate) next: Option<&'a Attr>,
+    pub(crate) dir: Attr,
+    /// The directory that it leads to; none: the decoupled root.
+    pub(crate) next: Option<Attr>,
+    /// The decoupled root.
+    pub(crate) root: Ino,
 }
 
 impl RootPath {
@@ -55,9 +58,20 @@ impl RootPath {
         self.0.last().is_some_and(|step| step.dir.ino == parent && step.name == name)
     }
 
-    /// The step that a name takes, if it is on the path.
-    pub(crate) fn turn(&self, parent: Ino, name: &[u8]) -> Option<PathStep<'_>> {
+    /// The directories above the root, from the root of the file system down.
+    pub(super) fn dirs(&self) -> impl Iterator<Item = &Attr> {
+        self.0.iter().map(|step| &step.dir)
+    }
+
+    /// A directory above the root.
+    pub(super) fn dir(&self, ino: Ino) -> Option<&Attr> {
+        self.dirs().find(|dir| dir.ino == ino)
+    }
+
+    /// The step that a name takes towards `root`, if it is on the path.
+    pub(super) fn step(&self, root: Ino, parent: Ino, name: &[u8]) -> Option<PathStep> {
         let at = self.0.iter().position(|step| step.dir.ino == parent && step.name == name)?;
-        Some(PathStep { dir: &self.0[at].dir, next: self.0.get(at + 1).map(|step| &step.dir) })
+        let next = self.0.get(at + 1).map(|step| step.dir.clone());
+        Some(PathStep { dir: self.0[at].dir.clone(), next, root })
     }
 }

@@ -32,7 +32,7 @@ impl Shell {
     }
 
     pub(super) fn attributes(&self, req: &Request, ino: Ino) -> Result<Entry, Refusal> {
-        as_caller(req, |caller| self.attributes_of(caller, ino))
+        as_caller(req, |caller| self.attributes_anywhere(caller, ino))
     }
 
     /// The attributes of an inode, from the client that serves it.
@@ -71,7 +71,7 @@ impl Shell {
     }
 
     pub(super) fn may(&self, req: &Request, ino: Ino, want: u8) -> Result<(), Refusal> {
-        as_caller(req, |caller| self.router.on(caller, [ino], |route| route.access(caller, ino, want)))
+        as_caller(req, |caller| self.may_anywhere(caller, ino, want))
     }
 
     /// The process may be in chdir(2): if it asks for access to a directory, it may work there from now on.

@@ -58,8 +58,12 @@ impl Shell {
                         true => self.router.is_border(row.ino),
                         false => self.router.slot_at(row.ino).is_some(),
                     };
-                    if is_elsewhere && let Ok(here) = self.attributes_of(caller, row.ino) {
-                        (attr, attr_ttl) = (file_attr(&here.attr), here.attr_ttl);
+                    if is_elsewhere {
+                        match self.attributes_in_listing(caller, row.ino) {
+                            Some(here) => (attr, attr_ttl) = (file_attr(&here.attr), here.attr_ttl),
+                            // The kernel is not to believe them longer than the server is away.
+                            None => attr_ttl = Duration::ZERO,
+                        }
                     }
                     if let crate::router::Route::Realm(slot) = route {
                         slot.note_cached(row.ino);

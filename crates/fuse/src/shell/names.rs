@@ -31,25 +31,29 @@ impl Shell {
         if let b"." | b".." = name {
             return self.look_up_known(req, parent, name == b"..");
         }
-        as_caller(req, |caller| {
-            if self.router.global().is_away()
-                && let Some(slot) = self.router.slot_beyond(parent, name)
-            {
-                return self.look_up_on_the_way(&slot, caller, parent, name);
-            }
-            if let Some(slot) = self.router.slot_named(parent, name) {
-                return self.look_up_root(&slot, caller, parent);
-            }
-            match self.router.on(caller, [parent], |route| route.lookup(caller, parent, name))? {
-                Lookup::Found { attr, ttl, .. }
-                    if attr.kind == Kind::Dir && self.router.is_border(attr.ino) =>
-                {
-                    let Entry { attr, attr_ttl, .. } = self.attributes_of(caller, attr.ino)?;
-                    Ok(Lookup::Found { attr, ttl, attr_ttl })
-                }
-                found => Ok(found),
-            }
+        as_caller(req, |caller| match self.router.step_on_the_way(parent, name) {
+            Some(step) => self.look_up_on_the_way(caller, parent, name, &step),
+            None => self.look_up_asking(caller, parent, name),
         })
+    }
+
+    /// Asks the server, or the realm that has the directory.
+    pub(super) fn look_up_asking(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Lookup, Refusal> {
+        if let Some(slot) = self.router.slot_named(parent, name) {
+            return self.look_up_root(&slot, caller, parent);
+        }
+        match self.router.on(caller, [parent], |route| route.lookup(caller, parent, name))? {
+            Lookup::Found { attr, ttl, .. } if attr.kind == Kind::Dir && self.router.is_border(attr.ino) => {
+                let Entry { attr, attr_ttl, .. } = self.attributes_anywhere(caller, attr.ino)?;
+                Ok(Lookup::Found { attr, ttl, attr_ttl })
+            }
+            found => Ok(found),
+        }
     }
 
     /// The kernel finds an inode again that it knew once (open_by_handle_at(2), an NFS server), or the parent of a directory. Callers
@@ -72,25 +76,6 @@ impl Shell {
         // No client renames it meanwhile.
         let ttl = if above.attr.is_open() { ROOT_NAME_TTL } else { Duration::ZERO };
         Ok(Lookup::Found { attr, ttl, attr_ttl })
-    }
-
-    /// The server is away, and the name leads to a subtree that is decoupled here. No client changes its target.
-    fn look_up_on_the_way(
-        &self,
-        slot: &Arc<Slot>,
-        caller: &Caller<'_>,
-        parent: Ino,
-        name: &[u8],
-    ) -> Result<Lookup, Refusal> {
-        let turn = slot.way().turn(parent, name).ok_or(Refusal::NotFound)?;
-        if !self.router.global().may(caller, turn.dir, access::EXEC) {
-            return Err(Refusal::Access);
-        }
-        let attr = match turn.next {
-            Some(next) => next.clone(),
-            None => self.attributes_of(caller, slot.realm().root())?.attr,
-        };
-        Ok(Lookup::Found { attr, ttl: Duration::ZERO, attr_ttl: Duration::ZERO })
     }
 
     pub(super) fn make_node(
