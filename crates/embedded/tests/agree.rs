@@ -1,4 +1,4 @@
-//! Several clients of one server, in its process and over a Unix socket: nobody sees what is no more.
+//! Several clients of one server, in its process and over a Unix socket, with one plate and with several: nobody sees what is no more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,11 +20,15 @@ struct Site {
     server: Arc<Server>,
 }
 
+/// Numbers of plates.
+const PLATES: [u16; 2] = [1, 3];
+
 impl Site {
-    fn new() -> Site {
+    fn new(plates: u16) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         let world: SharedWorld = Arc::new(RealWorld);
-        let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
+        let owner =
+            FormatOptions { uid: rustix::process::geteuid().as_raw(), plates, ..FormatOptions::default() };
         let data = dir.path().join("data");
         Server::format(&data, &owner, &world).expect("formatted");
         let server = Server::start(&data, ServerOptions::default(), world).expect("started");
@@ -146,117 +150,146 @@ fn run(clients: &[Client], dir: Ino, steps: &[Step]) -> Result<(), TestCaseError
 
 #[test]
 fn names_and_attributes_are_never_stale() {
-    let site = Site::new();
-    let clients = [site.embedded(), site.connected(), site.connected()];
-    let mut runner =
-        TestRunner::new(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() });
-    let dirs: Vec<Ino> =
-        (0..DIRS).map(|n| clients[0].mkdir_all(format!("dir-{n}")).expect("made").ino).collect();
-    let next = AtomicUsize::new(0);
-    runner
-        .run(&prop::collection::vec(step(), 1..60), |steps| {
-            let n = next.fetch_add(1, Ordering::Relaxed);
-            // Not always the same directory, and an empty one.
-            let dir = dirs[n % DIRS];
-            for entry in clients[0].readdir(&clients[0].caller(), dir, 0, 100, false).expect("listed").0 {
-                clients[0].unlink(&clients[0].caller(), dir, entry.name.as_bytes()).expect("cleared");
-            }
-            run(&clients, dir, &steps)
-        })
-        .expect("every client sees the same");
+    for plates in PLATES {
+        let site = Site::new(plates);
+        let clients = [site.embedded(), site.connected(), site.connected()];
+        let mut runner = TestRunner::new(ProptestConfig {
+            cases: if plates == 1 { 60 } else { 30 },
+            failure_persistence: None,
+            ..Default::default()
+        });
+        let dirs: Vec<Ino> =
+            (0..DIRS).map(|n| clients[0].mkdir_all(format!("dir-{n}")).expect("made").ino).collect();
+        let next = AtomicUsize::new(0);
+        runner
+            .run(&prop::collection::vec(step(), 1..60), |steps| {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                // Not always the same directory, and an empty one.
+                let dir = dirs[n % DIRS];
+                for entry in clients[0].readdir(&clients[0].caller(), dir, 0, 100, false).expect("listed").0 {
+                    clients[0].unlink(&clients[0].caller(), dir, entry.name.as_bytes()).expect("cleared");
+                }
+                run(&clients, dir, &steps)
+            })
+            .expect("every client sees the same");
+    }
 }
 
 #[test]
 fn content_written_by_one_is_read_by_the_others() {
-    let site = Site::new();
-    let clients = [site.embedded(), site.connected(), site.connected()];
-    for (turn, size) in [(0, 10), (1, 5_000), (2, 100_000), (0, 0), (1, 9_000_000), (2, 3)] {
-        let content: Vec<u8> = (0..size).map(|n: usize| (n * 7 + turn) as u8).collect();
-        clients[turn].write_file("shared", &content).expect("written");
-        for (who, client) in clients.iter().enumerate() {
-            assert_eq!(client.stat("shared").expect("there").size, size as u64, "{turn} wrote, {who} looks");
-            assert!(client.read_file("shared").expect("read") == content, "{turn} wrote {size}, {who} read");
+    for plates in PLATES {
+        let site = Site::new(plates);
+        let clients = [site.embedded(), site.connected(), site.connected()];
+        for (turn, size) in [(0, 10), (1, 5_000), (2, 100_000), (0, 0), (1, 9_000_000), (2, 3)] {
+            let content: Vec<u8> = (0..size).map(|n: usize| (n * 7 + turn) as u8).collect();
+            clients[turn].write_file("shared", &content).expect("written");
+            for (who, client) in clients.iter().enumerate() {
+                assert_eq!(
+                    client.stat("shared").expect("there").size,
+                    size as u64,
+                    "{turn} wrote, {who} looks"
+                );
+                assert!(
+                    client.read_file("shared").expect("read") == content,
+                    "{turn} wrote {size}, {who} read"
+                );
+            }
         }
     }
 }
 
 #[test]
 fn paths_are_resolved_links_included() {
-    let site = Site::new();
-    for client in [site.embedded(), site.connected()] {
-        let top = if client.is_embedded() { "a" } else { "b" };
-        client.mkdir_all(format!("/{top}/deep/er")).expect("made");
-        client.create_file(format!("{top}/deep/er/file"), b"hello").expect("made");
-        let caller = client.caller();
-        let dir = client.stat(top).expect("there").ino;
-        client.symlink(&caller, dir, b"way", b"deep/er").expect("made");
-        client.symlink(&caller, dir, b"loop", b"loop").expect("made");
-        client.symlink(&caller, dir, b"dangling", b"deep/new").expect("made");
-        assert_eq!(client.read_file(format!("{top}/way/../er/file")), Ok(b"hello".to_vec()));
-        assert_eq!(client.stat(format!("{top}/loop")).map(drop), Err(Refusal::Loop));
-        assert_eq!(client.stat(format!("{top}/way/none")).map(drop), Err(Refusal::NotFound));
-        assert_eq!(client.stat(format!("{top}/way/file/")).map(drop), Err(Refusal::NotDir));
-        assert_eq!(client.create_file(format!("{top}/way/file"), b""), Err(Refusal::Exists));
-        client.write_file(format!("{top}/dangling"), b"through the link").expect("made");
-        assert_eq!(client.read_file(format!("{top}/deep/new")), Ok(b"through the link".to_vec()));
-        client.rename_path(format!("{top}/deep/new"), format!("{top}/moved")).expect("moved");
-        client.remove(format!("{top}/moved")).expect("removed");
-        assert_eq!(client.remove(format!("{top}/deep")), Err(Refusal::NotEmpty));
+    for plates in PLATES {
+        let site = Site::new(plates);
+        for client in [site.embedded(), site.connected()] {
+            let top = if client.is_embedded() { "a" } else { "b" };
+            client.mkdir_all(format!("/{top}/deep/er")).expect("made");
+            client.create_file(format!("{top}/deep/er/file"), b"hello").expect("made");
+            let caller = client.caller();
+            let dir = client.stat(top).expect("there").ino;
+            client.symlink(&caller, dir, b"way", b"deep/er").expect("made");
+            client.symlink(&caller, dir, b"loop", b"loop").expect("made");
+            client.symlink(&caller, dir, b"dangling", b"deep/new").expect("made");
+            assert_eq!(client.read_file(format!("{top}/way/../er/file")), Ok(b"hello".to_vec()));
+            assert_eq!(client.stat(format!("{top}/loop")).map(drop), Err(Refusal::Loop));
+            assert_eq!(client.stat(format!("{top}/way/none")).map(drop), Err(Refusal::NotFound));
+            assert_eq!(client.stat(format!("{top}/way/file/")).map(drop), Err(Refusal::NotDir));
+            assert_eq!(client.create_file(format!("{top}/way/file"), b""), Err(Refusal::Exists));
+            client.write_file(format!("{top}/dangling"), b"through the link").expect("made");
+            assert_eq!(client.read_file(format!("{top}/deep/new")), Ok(b"through the link".to_vec()));
+            let moved = client.rename_path(format!("{top}/deep/new"), format!("{top}/moved"));
+            // A file lives on its directory's plate, and does not move to another.
+            if client.stat(format!("{top}/deep")).expect("there").ino.shard() == dir.shard() || plates == 1 {
+                moved.expect("moved");
+            } else if moved.is_err() {
+                assert_eq!(moved, Err(Refusal::CrossDevice));
+                client.rename_path(format!("{top}/deep/new"), format!("{top}/deep/moved")).expect("moved");
+                client.create_file(format!("{top}/moved"), b"").expect("made");
+            }
+            client.remove(format!("{top}/moved")).expect("removed");
+            assert_eq!(client.remove(format!("{top}/deep")), Err(Refusal::NotEmpty));
+        }
     }
 }
 
 #[test]
 fn batches_answer_each_name_in_order() {
-    let site = Site::new();
-    for client in [site.embedded(), site.connected()] {
-        let dir = format!("batch-{}", client.is_embedded());
-        client.mkdir_all(&dir).expect("made");
-        let mut names: Vec<String> = (0..2_500).map(|n| format!("f{n}")).collect();
-        names[7] = "f6".into();
-        names[9] = "a/b".into();
-        let made = client.create_many(&dir, &names).expect("asked");
-        assert_eq!(made.len(), names.len());
-        assert_eq!(made[7], Err(Refusal::Exists));
-        assert_eq!(made[9], Err(Refusal::Invalid));
-        assert_eq!(made.iter().filter(|one| one.is_ok()).count(), 2_498);
-        let seen = client.stat_many(&dir, &names).expect("asked");
-        assert_eq!(seen[2_499].as_ref().map(|attr| attr.ino), made[2_499].as_ref().map(|attr| attr.ino));
-        assert_eq!(seen[9].as_ref().map(drop), Err(&Refusal::Invalid));
-        let ino = client.stat(&dir).expect("there").ino;
-        let later = client.start_create_in(&client.caller(), ino, &["x", ".", "f1"], Mode(0o600));
-        let later: Vec<_> = later.wait().expect("asked").into_iter().map(|one| one.map(drop)).collect();
-        assert_eq!(later, [Ok(()), Err(Refusal::Exists), Err(Refusal::Exists)]);
-        client.remove(format!("{dir}/x")).expect("removed");
-        let gone = client.unlink_many(&dir, &names).expect("asked");
-        assert_eq!((gone[6], gone[7]), (Ok(()), Err(Refusal::NotFound)));
-        assert_eq!(client.list(&dir).expect("listed").len(), 0);
+    for plates in PLATES {
+        let site = Site::new(plates);
+        for client in [site.embedded(), site.connected()] {
+            let dir = format!("batch-{}", client.is_embedded());
+            client.mkdir_all(&dir).expect("made");
+            let mut names: Vec<String> = (0..2_500).map(|n| format!("f{n}")).collect();
+            names[7] = "f6".into();
+            names[9] = "a/b".into();
+            let made = client.create_many(&dir, &names).expect("asked");
+            assert_eq!(made.len(), names.len());
+            assert_eq!(made[7], Err(Refusal::Exists));
+            assert_eq!(made[9], Err(Refusal::Invalid));
+            assert_eq!(made.iter().filter(|one| one.is_ok()).count(), 2_498);
+            let seen = client.stat_many(&dir, &names).expect("asked");
+            assert_eq!(seen[2_499].as_ref().map(|attr| attr.ino), made[2_499].as_ref().map(|attr| attr.ino));
+            assert_eq!(seen[9].as_ref().map(drop), Err(&Refusal::Invalid));
+            let ino = client.stat(&dir).expect("there").ino;
+            let later = client.start_create_in(&client.caller(), ino, &["x", ".", "f1"], Mode(0o600));
+            let later: Vec<_> = later.wait().expect("asked").into_iter().map(|one| one.map(drop)).collect();
+            assert_eq!(later, [Ok(()), Err(Refusal::Exists), Err(Refusal::Exists)]);
+            client.remove(format!("{dir}/x")).expect("removed");
+            let gone = client.unlink_many(&dir, &names).expect("asked");
+            assert_eq!((gone[6], gone[7]), (Ok(()), Err(Refusal::NotFound)));
+            assert_eq!(client.list(&dir).expect("listed").len(), 0);
+        }
     }
 }
 
 /// S37: "mtime and ctime of a written file are those of the last write", also of one that leaves nothing but holes.
 #[test]
 fn a_change_that_leaves_nothing_to_store_still_sets_the_times_and_the_size() {
-    const PUNCH: i32 = 3;
-    let site = Site::new();
-    for (n, client) in [site.embedded(), site.connected()].into_iter().enumerate() {
-        let path = format!("holes-{n}");
-        client.create_file(&path, b"").expect("made");
-        let size = AttrChange { size: Some(70_000), ..AttrChange::default() };
-        let before = client.set_attr_path(&path, size).expect("truncated");
-        for (mode, offset, len, expect) in [(PUNCH, 5_000, 15_000, 70_000), (0, 90_000, 10_000, 100_000)] {
-            let fh = client.open_path(&path, OpenFlags::READ_WRITE).expect("open");
-            client.fallocate(&client.caller(), fh, mode, offset, len).expect("a hole");
-            let shown = client.stat(&path).expect("seen");
-            client.release(fh).expect("closed");
-            // What the server says, asked by somebody who knows nothing.
-            let after = site.connected().stat(&path).expect("seen");
-            assert!(
-                after.mtime > before.mtime,
-                "mode {mode}: {:?} is not after {:?}",
-                after.mtime,
-                before.mtime
-            );
-            assert_eq!((after.size, after.mtime), (expect, shown.mtime), "mode {mode}");
+    for plates in PLATES {
+        const PUNCH: i32 = 3;
+        let site = Site::new(plates);
+        for (n, client) in [site.embedded(), site.connected()].into_iter().enumerate() {
+            let path = format!("holes-{n}");
+            client.create_file(&path, b"").expect("made");
+            let size = AttrChange { size: Some(70_000), ..AttrChange::default() };
+            let before = client.set_attr_path(&path, size).expect("truncated");
+            for (mode, offset, len, expect) in [(PUNCH, 5_000, 15_000, 70_000), (0, 90_000, 10_000, 100_000)]
+            {
+                let fh = client.open_path(&path, OpenFlags::READ_WRITE).expect("open");
+                client.fallocate(&client.caller(), fh, mode, offset, len).expect("a hole");
+                let shown = client.stat(&path).expect("seen");
+                client.release(fh).expect("closed");
+                // What the server says, asked by somebody who knows nothing.
+                let after = site.connected().stat(&path).expect("seen");
+                assert!(
+                    after.mtime > before.mtime,
+                    "mode {mode}: {:?} is not after {:?}",
+                    after.mtime,
+                    before.mtime
+                );
+                assert_eq!((after.size, after.mtime), (expect, shown.mtime), "mode {mode}");
+            }
         }
     }
 }

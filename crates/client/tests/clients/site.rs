@@ -23,9 +23,14 @@ fn world() -> SharedWorld {
 impl Site {
     /// Formats and starts one. Everybody may do everything at the root.
     pub(crate) fn new() -> Site {
+        Site::with_plates(1)
+    }
+
+    /// The same, with so many plates.
+    pub(crate) fn with_plates(plates: u16) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         let user = rustix::process::geteuid().as_raw();
-        let options = FormatOptions { uid: user, ..FormatOptions::default() };
+        let options = FormatOptions { uid: user, plates, ..FormatOptions::default() };
         Server::format(&dir.path().join("data"), &options, &world()).expect("formatted");
         let site = Site { dir, server: Mutex::default() };
         site.start();
