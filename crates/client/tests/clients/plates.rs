@@ -1,6 +1,7 @@
 //! A file system of several plates, over one socket: directories live on any of them, and a client does not notice which.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 
 use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_types::{Ino, PlateId, Plates, Refusal, SHARDS_DEFAULT};
@@ -125,5 +126,50 @@ fn open_files_outlive_a_server_with_several_plates() {
         client.fsync(*fh, false).expect("durable");
         client.release(*fh).expect("closed");
         assert_eq!(site.connected().read_file(path), Ok(b"BEFORE and after".to_vec()), "{path}");
+    }
+}
+
+#[test]
+fn plate_that_dies_keeps_nobody_from_the_others() {
+    const ROUNDS: u8 = 3;
+    const FILES: u8 = 40;
+    let site = Site::with_plates(PLATES);
+    let client = site.connected();
+    let dirs = spread(&client);
+    let on =
+        |wanted: u16| dirs.iter().find(|(_, ino)| plate(**ino) == PlateId(wanted)).expect("some").0.clone();
+    let (mortal, safe) = (on(1), on(2));
+    for dir in [&mortal, &safe] {
+        assert_eq!(client.list(dir).expect("listed").len(), 0);
+    }
+    let write = |dir: &str, round: u8, from: u8| {
+        for n in from..from + FILES {
+            client.create_file(format!("{dir}/{round}-{n}"), &[round, n]).expect("made");
+        }
+    };
+    for round in 0..ROUNDS {
+        write(&mortal, round, 0);
+        site.kill_plate(PlateId(1));
+        while !client.is_away() {
+            thread::yield_now();
+        }
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| write(&mortal, round, FILES));
+            write(&safe, round, 0);
+            assert_eq!(client.read_file(format!("{safe}/{round}-7")), Ok(vec![round, 7]));
+            assert!(!waits.is_finished(), "nobody carries these out");
+            site.start_plate(PlateId(1));
+        });
+    }
+    client.sync().expect("nothing that was acknowledged is lost");
+    let reader = site.connected();
+    for (dir, files) in [(&mortal, 2 * FILES), (&safe, FILES)] {
+        let listed = reader.list(dir).expect("listed");
+        assert_eq!(listed.len(), usize::from(ROUNDS) * usize::from(files), "{dir}");
+        for round in 0..ROUNDS {
+            for n in 0..files {
+                assert_eq!(reader.read_file(format!("{dir}/{round}-{n}")), Ok(vec![round, n]));
+            }
+        }
     }
 }

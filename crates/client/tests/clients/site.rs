@@ -6,8 +6,9 @@ use std::sync::Arc;
 use chiton_client::{Client, ClientOptions};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::{RealWorld, SharedWorld};
-use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions, Stores};
 use chiton_transport::Address;
+use chiton_types::PlateId;
 use tempfile::TempDir;
 
 /// See the module.
@@ -50,6 +51,17 @@ impl Site {
     pub(crate) fn kill(&self) {
         self.server().abandon();
         self.server.lock().take();
+    }
+
+    /// Ends a plate as a crash would. The others go on.
+    pub(crate) fn kill_plate(&self, plate: PlateId) {
+        self.server().crash_plate(plate);
+    }
+
+    /// Starts it again.
+    pub(crate) fn start_plate(&self, plate: PlateId) {
+        let stores = Stores::open(&DataAddress::Dir(self.data()), plate).expect("its stores are there");
+        self.server().start_plate(plate, stores).expect("started");
     }
 
     fn data(&self) -> PathBuf {

@@ -21,6 +21,11 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn new() -> Served {
+        Served::with_plates(1)
+    }
+
+    /// Of a file system with so many plates.
+    pub(crate) fn with_plates(plates: u16) -> Served {
         static UMASK: Once = Once::new();
         // SAFETY: changes a number of this process; no test wants another one.
         UMASK.call_once(|| unsafe {
@@ -30,7 +35,8 @@ impl Served {
         open_to_all(scratch.path());
         let data = scratch.path().join("data");
         let world: SharedWorld = Arc::new(RealWorld);
-        Server::format(&data, &FormatOptions::default(), &world).expect("a fresh directory can be formatted");
+        let options = FormatOptions { plates, ..FormatOptions::default() };
+        Server::format(&data, &options, &world).expect("a fresh directory can be formatted");
         let server = Server::start(&data, ServerOptions::default(), world).expect("a server starts");
         Served { server, scratch }
     }

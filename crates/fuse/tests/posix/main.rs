@@ -27,6 +27,7 @@ mod kernel;
 mod listing;
 mod locks;
 mod overlay;
+mod plates;
 mod privileges;
 mod sizes;
 mod two_mounts;

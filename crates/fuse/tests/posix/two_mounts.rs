@@ -29,7 +29,7 @@ pub(crate) struct TwoMounts {
 impl TwoMounts {
     /// Both mounts use a connection.
     pub(crate) fn new() -> TwoMounts {
-        let (served, address) = TwoMounts::serve();
+        let (served, address) = TwoMounts::serve(1);
         let (mount_a, a) = mount(&served, connected(&address), "a");
         let (mount_b, b) = mount(&served, connected(&address), "b");
         TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
@@ -37,7 +37,15 @@ impl TwoMounts {
 
     /// The server is in the process of `a`, which was alone at first.
     pub(crate) fn beside_the_server() -> TwoMounts {
-        let (served, address) = TwoMounts::serve();
+        let (served, address) = TwoMounts::serve(1);
+        let (mount_a, a) = mount(&served, served.embedded(), "a");
+        let (mount_b, b) = mount(&served, connected(&address), "b");
+        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
+    }
+
+    /// One mount in the process of a server with several plates, and one with a connection to each of them.
+    pub(crate) fn over_plates(plates: u16) -> TwoMounts {
+        let (served, address) = TwoMounts::serve(plates);
         let (mount_a, a) = mount(&served, served.embedded(), "a");
         let (mount_b, b) = mount(&served, connected(&address), "b");
         TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
@@ -50,15 +58,15 @@ impl TwoMounts {
 
     /// As [`TwoMounts::beside_the_server`]; `open` runs while `a` is alone.
     fn after_alone<T>(open: impl FnOnce(&Mounted) -> T) -> (TwoMounts, T) {
-        let (served, address) = TwoMounts::serve();
+        let (served, address) = TwoMounts::serve(1);
         let (mount_a, a) = mount(&served, served.embedded(), "a");
         let opened = open(&a);
         let (mount_b, b) = mount(&served, connected(&address), "b");
         (TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }, opened)
     }
 
-    fn serve() -> (Served, Address) {
-        let served = Served::new();
+    fn serve(plates: u16) -> (Served, Address) {
+        let served = Served::with_plates(plates);
         let address = Address::Unix(served.scratch.path().join("socket"));
         served.server.serve(std::slice::from_ref(&address)).expect("a socket");
         (served, address)
@@ -277,7 +285,7 @@ fn mappings_that_are_not_synced_are_written_back_for_others() {
 /// S42: each mount has one thread, which waits until the kernel of the other one has written back its pages.
 #[test]
 fn mounts_whose_threads_all_wait_write_back_for_each_other() {
-    let (served, address) = TwoMounts::serve();
+    let (served, address) = TwoMounts::serve(1);
     let one_thread = || MountOptions { threads: Some(1), ..MountOptions::default() };
     let (mount_a, a) = mount_with(&served, connected(&address), "a", one_thread());
     let (mount_b, b) = mount_with(&served, connected(&address), "b", one_thread());
@@ -530,7 +538,7 @@ fn the_parent_of_a_working_directory_follows_a_move_elsewhere() {
 /// S27: an unmount loses nothing, also of files that were acknowledged and not yet sent.
 #[test]
 fn unmount_sends_pending_operations() {
-    let (served, address) = TwoMounts::serve();
+    let (served, address) = TwoMounts::serve(1);
     let (other_mount, other) = mount(&served, connected(&address), "other");
     for round in 0..5 {
         let (mount, mounted) = mount(&served, connected(&address), &format!("short-{round}"));
