@@ -37,6 +37,10 @@ impl<D: Decorator> Session for D {
         self.inner().commit(upto)
     }
 
+    fn commit_with(&self, ino: Ino) -> Result<(), Refusal> {
+        self.inner().commit_with(ino)
+    }
+
     fn needs_commit(&self) -> bool {
         self.inner().needs_commit()
     }

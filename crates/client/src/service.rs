@@ -155,7 +155,15 @@ pub trait Session: Send + Sync {
     /// [`Refusal::Io`], once, if answered operations of this session were lost.
     fn commit(&self, upto: Position) -> Result<(), Refusal>;
 
-    /// Whether a commit has anything to wait for.
+    /// Returns when everything answered so far to this client is durable, and all that any client has changed of an inode.
+    ///
+    /// # Errors
+    /// As [`Session::commit`].
+    fn commit_with(&self, _ino: Ino) -> Result<(), Refusal> {
+        self.commit(Position(0))
+    }
+
+    /// Whether something that this client was answered may not be durable.
     fn needs_commit(&self) -> bool {
         true
     }

@@ -227,7 +227,7 @@ impl Files {
         let pushed = self.push(&open.file, Scope::All);
         // A failure is kept for those who have that file open.
         let _ = self.push_dirty(Scope::All, || true);
-        let result = pushed.and_then(|()| self.service.commit(Position(0)));
+        let result = pushed.and_then(|()| self.service.commit_with(open.file.ino));
         let reported = self.report(&open, result);
         let lost = self.losses.take(open.file.ino);
         reported.and(lost.map_or(Ok(()), Err))

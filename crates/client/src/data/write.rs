@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chiton_model::{Extent, FILE_BYTES_MAX};
-use chiton_types::{Attr, Cred, Ino, Kind, Mode, Position, Refusal};
+use chiton_types::{Attr, Cred, Ino, Kind, Mode, Refusal};
 use chiton_wire::{Call, Grown, LeaseMode};
 
 use chiton_runtime::sync::MutexGuard;
@@ -36,7 +36,8 @@ impl Files {
         }
         self.write_open(caller, &open, open.flags.append, offset, data, false)?;
         if open.flags.sync || open.flags.dsync {
-            let result = self.push(&open.file, Scope::All).and_then(|()| self.service.commit(Position(0)));
+            let result = self.push(&open.file, Scope::All);
+            let result = result.and_then(|()| self.service.commit_with(open.file.ino));
             self.report(&open, result)?;
         }
         Ok(data.len() as u32)

@@ -229,9 +229,11 @@ impl Each {
 
     // ---- all plates ---------------------------------------------------------------------------------
 
-    /// Makes durable what each plate has answered, all at once.
-    fn commit(&self) -> Result<(), Refusal> {
-        let concerned: Vec<_> = self.services.iter().filter(|service| service.needs_commit()).collect();
+    /// Has these plates make everything durable, all at once.
+    fn commit(&self, concerns: impl Fn(usize, &dyn Service) -> bool) -> Result<(), Refusal> {
+        let services = self.services.iter().enumerate();
+        let concerned = services.filter(|(at, service)| concerns(*at, &***service));
+        let concerned: Vec<_> = concerned.map(|(_, service)| service).collect();
         let result = match concerned.as_slice() {
             [service] => service.commit(Position(0)),
             services if services.iter().any(|service| service.is_embedded()) => commit_in_threads(services),
@@ -267,7 +269,7 @@ impl Each {
     /// The answer to a call that is neither one plate's nor a chain.
     fn call_many(&self, way: &Way, cred: &Cred, call: &Call) -> Result<Answer, CallError> {
         match (way, call) {
-            (Way::Commit, _) => Ok(self.commit().map(|()| Answer::Done)?),
+            (Way::Commit, _) => Ok(self.commit(|_, _| true).map(|()| Answer::Done)?),
             (Way::Totals, _) => self.totals(cred),
             (_, Call::Query(Query::Resolve { from, path, follow })) => self.walk(cred, *from, path, *follow),
             _ => Err(Refusal::Io.into()),
@@ -442,7 +444,12 @@ impl Session for Routed {
     }
 
     fn commit(&self, _upto: Position) -> Result<(), Refusal> {
-        self.0.commit()
+        self.0.commit(|_, _| true)
+    }
+
+    fn commit_with(&self, ino: Ino) -> Result<(), Refusal> {
+        let owner = self.0.index(ino);
+        self.0.commit(|at, service| at == owner || service.needs_commit())
     }
 
     fn needs_commit(&self) -> bool {
