@@ -29,7 +29,7 @@ use crate::Overlay;
 
 /// In place of numbers that cannot be read: above all that were given out, and far from their ends.
 const HIGH_POSITION: Position = Position(1 << 48);
-const HIGH_SESSION: u64 = 1 << 48;
+const HIGH_SESSION: u64 = 1 << 47;
 const HIGH_COUNTER: u64 = 1 << 47;
 
 type Log = Arc<dyn Fn(&str) + Send + Sync>;

@@ -57,8 +57,8 @@ impl View {
                     "only root and the user of the server may look at the rows of a file system".to_owned()
                 }
                 Refusal::Unsupported => {
-                    "this metadata store gives no view of one moment: end the server, and look at what \
-                                         it served"
+                    "a file system with several plates, or such a metadata store, gives no view of one moment: end the server, and look \
+                     at what it served"
                         .to_owned()
                 }
                 refusal => format!("the server gives no view of its rows: {refusal}; its log says why"),

@@ -82,6 +82,36 @@ fn unusable_services_are_found_immediately() {
     site.refused(&["format", &format!("s3://{}/fs", careless.bucket())], 1, "conditional");
 }
 
+#[test]
+fn several_plates_share_a_bucket() {
+    let moto = Moto::shared();
+    let site = Site::new(moto);
+    let bucket = format!("s3://{}/plates", moto.bucket());
+    let done = |args: &[&str]| {
+        let out = site.run(args);
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    done(&["format", &bucket, "--plates", "2"]);
+    site.refused(&["format", &bucket, "--plates", "2"], 3, "holds a file system already");
+    for _ in 0..2 {
+        let (mut child, _said) = site.serve(&["serve", "--data", &bucket]);
+        let said = done(&["status", &bucket]);
+        assert!(said.contains("plate 1: 0 files"), "{said}");
+        signal(&child, rustix::process::Signal::TERM);
+        assert!(child.wait().expect("it ends").success());
+    }
+    // After a crash, too.
+    let (mut child, _said) = site.serve(&["serve", "--data", &bucket]);
+    child.kill().expect("killed");
+    child.wait().expect("it ends");
+    let (mut child, _said) = site.serve(&["serve", "--data", &bucket]);
+    signal(&child, rustix::process::Signal::TERM);
+    assert!(child.wait().expect("it ends").success());
+    done(&["fsck", &bucket]);
+    assert!(done(&["journal", "inspect", &bucket, "--plate", "1"]).contains("OK"));
+}
+
 fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("signalled");
 }

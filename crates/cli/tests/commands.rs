@@ -434,3 +434,47 @@ fn a_file_system_belongs_to_the_user_who_formats_it() {
     let dump = done(&["dump", text(&data)]);
     assert!(dump.contains(&owner.to_string()), "{dump}");
 }
+
+#[test]
+fn several_plates_are_formatted_served_and_checked() {
+    let dir = tempfile::tempdir().expect("a folder");
+    fs::create_dir(dir.path().join("mnt")).expect("a mount point");
+    let mounted = Mounted { dir };
+    let (data, mnt) = (mounted.data(), mounted.mnt());
+    refused(&["format", &data, "--plates", "65"], 1, "cannot have 65 plates: name 1 to 64");
+    refused(&["format", &data, "--plates", "0"], 1, "cannot have 0 plates");
+    done(&["format", &data, "--plates", "3"]);
+    let status = || -> Value { serde_json::from_str(&done(&["status", &data, "--json"])).expect("JSON") };
+    assert_eq!(status()["journals"].as_array().map(Vec::len), Some(3));
+    assert!(done(&["status", &data]).contains("plate 2: everything that was acknowledged"));
+    done(&["fsck", &data]);
+    refused(&["fsck", &data, "--repair", "--yes"], 8, "has 3 plates, and chiton fsck --repair works only");
+    refused(&["fsck", &data, "--rebuild", "--yes"], 8, "has 3 plates");
+    refused(&["serve", "--salvage", "--data", &data], 1, "has 3 plates");
+    refused(&["view", "--data", &data, "/"], 1, "has 3 plates");
+    assert!(done(&["journal", "inspect", &data, "--plate", "2"]).contains("OK"));
+    refused(&["journal", "inspect", &data, "--plate", "3"], 4, "has no plate 3: its plates are 0 to 2");
+    refused(&["journal", "header", "get", &data, "--plate", "3"], 4, "has no plate 3");
+    mounted.mount();
+    let said = done(&["status", &mnt]);
+    assert!(said.contains("healthy") && said.contains("plate 1: 0 files"), "{said}");
+    assert_eq!(status()["plates"].as_array().map(Vec::len), Some(3));
+    for n in 0..8 {
+        let dir = format!("{mnt}/dir{n}");
+        fs::create_dir(&dir).expect("made");
+        fs::write(format!("{dir}/small"), "a few bytes").expect("written");
+        fs::write(format!("{dir}/large"), vec![n; 1 << 20]).expect("written");
+    }
+    fs::remove_file(format!("{mnt}/dir7/small")).expect("removed");
+    refused(&["policy", "set", &mnt, "ramdisk"], 1, "several plates");
+    refused(&["decouple", &mnt], 1, "several plates");
+    refused(&["fsck", &mnt], 8, "several plates");
+    done(&["umount", &mnt]);
+    done(&["fsck", "--content", &data]);
+    mounted.mount();
+    for n in 0..8 {
+        assert_eq!(fs::read(format!("{mnt}/dir{n}/large")).expect("read"), vec![n; 1 << 20]);
+    }
+    assert!(fs::metadata(format!("{mnt}/dir7/small")).is_err());
+    done(&["umount", &mnt]);
+}

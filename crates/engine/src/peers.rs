@@ -39,6 +39,7 @@ use crate::wait_queue::{Task, Wait};
 
 pub(crate) use crossing::Crossing;
 pub(crate) use crossing::born_elsewhere;
+pub use rows::PeerState;
 pub(crate) use rows::{PeerRows, TAGS};
 
 /// What a plate knows of operations over plates, and of the other plates.
@@ -285,6 +286,11 @@ impl Engine {
         for &to in peers.others.keys() {
             peers.send(to, peers.hello(to, false), &mut self.queue);
         }
+    }
+
+    /// Whether an effect is owed that another plate has not carried out durably, as far as is known here.
+    pub fn owes_effects(&self) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.others.values().any(|peer| !peer.owed.is_empty()))
     }
 
     /// True, once, if another plate waits for a commit.

@@ -9,8 +9,9 @@
 //!   pool of I/O threads: fetches of rows, blocks, whatever else waits for a store
 //! ```
 //!
-//! A plate is started in one of three roles ([`Role`]): it serves a file system, serves a subtree to the client that decoupled
-//! it, or previews a merge.
+//! A server is started in one of three roles ([`Role`]): it serves a file system, serves a subtree to the client that decoupled
+//! it, or previews a merge. In the first it runs all plates of the file system, which pass messages to each other; in the others it
+//! has one plate.
 //!
 //! Invariants:
 //! - The engine (`chiton_engine`) knows no clock, disk, thread or socket.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use chiton_engine::Health;
 use chiton_objects::Objects;
 use chiton_runtime::pool::Pool;
 use chiton_runtime::sync::Mutex;
-use chiton_runtime::{SharedWorld, World, parallel};
+use chiton_runtime::{SharedWorld, World, parallel, thread};
 use chiton_transport::{Address, Listener, Service, Serving};
 use chiton_types::{PlateId, Plates, Position};
 use chiton_wire::Recall;
@@ -33,6 +34,9 @@ use crate::role::{Part, Role};
 use crate::running::RunningPlate;
 use crate::stores::Stores;
 
+/// How often a server that ends looks whether plates have carried out what others have decided, and the time between two looks.
+const EFFECTS_LOOKS: usize = 1_000;
+const EFFECTS_PAUSE: Duration = Duration::from_millis(2);
 /// Plates that are built at a time.
 const BUILDS_MAX: usize = 16;
 
@@ -273,11 +277,17 @@ impl Server {
     }
 
     /// Where file data are.
+    ///
+    /// # Panics
+    /// If plate 0 was stopped by [`Server::crash_plate`].
     pub fn objects(&self) -> Arc<dyn Objects> {
         Arc::new(self.first().user_objects())
     }
 
     /// Everything up to here is durable, in the journal of plate 0.
+    ///
+    /// # Panics
+    /// If plate 0 was stopped by [`Server::crash_plate`].
     pub fn durable(&self) -> Position {
         self.first().journal.durable()
     }
@@ -287,9 +297,9 @@ impl Server {
         Some(self.plate(plate)?.journal.durable())
     }
 
-    /// JSON about the server: `status`, `df`, `top` or `metrics`; `None` for other words.
+    /// JSON about the server: `status`, `df`, `top` or `metrics`; `None` for other words, or if plate 0 does not run.
     pub fn report(&self, what: &str) -> Option<String> {
-        self.first().report_of_all(what)
+        self.plate(PlateId(0))?.report_of_all(what)
     }
 
     /// Writes a checkpoint of each plate now and waits for it.
@@ -328,6 +338,8 @@ impl Server {
     /// See [`ShutdownError`]. Of several plates that fail, the first whose loss is the worst.
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
         let plates = self.table.all();
+        self.serving.lock().clear();
+        self.finish_effects();
         // Who ends in order waits a little for a store that is away; from a crash the next start recovers.
         plates.iter().for_each(|running| running.end_waiting(END_PATIENCE));
         self.stop_threads();
@@ -381,6 +393,24 @@ impl Server {
         running.start_threads().map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
         running.plate.with_engine(|engine, _| engine.greet_peers(running.plate.boot));
         Ok(())
+    }
+
+    /// Waits a little until each plate has carried out what others have decided: then the stores of all plates fit each other. What
+    /// is left the next start carries out.
+    fn finish_effects(&self) {
+        let plates = self.table.all();
+        if self.plates().count() == 1 || plates.len() != self.table.count() {
+            return;
+        }
+        let owes = |running: &Arc<RunningPlate>| running.plate.engine.lock().owes_effects();
+        for _ in 0..EFFECTS_LOOKS {
+            let is_well = plates.iter().all(|running| running.plate.health() == Health::Good);
+            if !is_well || !plates.iter().any(owes) {
+                return;
+            }
+            plates.iter().for_each(|running| running.plate.journal.request_commit());
+            thread::sleep(EFFECTS_PAUSE);
+        }
     }
 
     fn stop_threads(&self) {

@@ -163,6 +163,8 @@ pub enum CheckError {
     Temporary(std::io::Error),
     /// A server gives no view of its rows.
     View(String),
+    /// So many effects of operations over several plates are not carried out yet: the plates do not fit each other.
+    Unfinished(u64),
 }
 
 impl std::fmt::Display for CheckError {
@@ -171,6 +173,11 @@ impl std::fmt::Display for CheckError {
             CheckError::Store(e) => write!(f, "{e}"),
             CheckError::Objects(e) => write!(f, "{e}"),
             CheckError::View(what) => f.write_str(what),
+            CheckError::Unfinished(effects) => write!(
+                f,
+                "{effects} changes that one plate has decided are not carried out by another yet: start the server and end it in \
+                 order (chiton mount, then chiton umount), then check again"
+            ),
             CheckError::Temporary(e) => {
                 write!(f, "a temporary file: {e}; set TMPDIR to a directory with more space")
             }

@@ -10,19 +10,22 @@
 //! - The ownership is taken before anything is opened, and kept: no other process changes the stores meanwhile.
 //! - A file system with a damaged journal is not repaired: the lost events may explain missing rows.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use chiton_engine::OwnRow;
+use chiton_engine::{OwnRow, PeerState};
 use chiton_journal::{Place, ReplayError, replay};
 use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::Objects;
 use chiton_runtime::SharedWorld;
 use chiton_server::{Apply, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores};
-use chiton_types::{PlateId, Position, Time};
+use chiton_types::{PlateId, Position, ShardId, Time};
 
 use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, repair};
 use crate::{Overlay, RowsOfPlates};
+
+const PAGE_ROWS: usize = 4096;
 
 /// A file system in one's own hands.
 pub struct Offline {
@@ -206,6 +209,38 @@ impl Offline {
         self.objects.clone()
     }
 
+    /// Effects that one plate owes to another, which has not carried them out.
+    fn unfinished(&self) -> Result<u64, CheckError> {
+        if self.plates.len() == 1 {
+            return Ok(0);
+        }
+        let (mut owed, mut carried_out) = (Vec::new(), BTreeMap::new());
+        for part in &self.plates {
+            let (mut start, end) = chiton_namespace::start_rows(ShardId(0));
+            loop {
+                let page = part.view.scan(Bound::Excluded(&start), Some(&end), PAGE_ROWS)?;
+                for (key, value) in &page {
+                    // A row that cannot be read is the check's to find.
+                    match PeerState::decode(key, value).ok().flatten() {
+                        Some(PeerState::Owed { to, number }) => owed.push((part.plate, to, number)),
+                        Some(PeerState::CarriedOut { from, upto }) => {
+                            carried_out.insert((from, part.plate), upto);
+                        }
+                        None => {}
+                    }
+                }
+                match page.into_iter().last() {
+                    Some((last, _)) => start = last,
+                    None => break,
+                }
+            }
+        }
+        let is_open = |(from, to, number): &(PlateId, PlateId, u64)| {
+            carried_out.get(&(*from, *to)).is_none_or(|upto| upto < number)
+        };
+        Ok(owed.iter().filter(|effect| is_open(effect)).count() as u64)
+    }
+
     fn options(&self, options: &Options) -> Options {
         Options { shards: Some(self.info.shards), live: false, ..options.clone() }
     }
@@ -222,6 +257,10 @@ impl Offline {
     ) -> Result<Summary, CheckError> {
         if let Some(cause) = self.journal_damage() {
             found(Finding { problem: Problem::JournalDamage { cause: cause.to_owned() }, path: None });
+        }
+        match self.unfinished()? {
+            0 => {}
+            effects => return Err(CheckError::Unfinished(effects)),
         }
         let mut summary = check(&*self.rows(), &*self.objects, &self.options(options), found, progress)?;
         summary.findings += u64::from(self.journal_damage().is_some());

@@ -11,6 +11,7 @@ mod damage;
 mod dump;
 mod fsck;
 mod offline;
+mod plates;
 mod rig;
 mod rows;
 mod salvage;

@@ -287,7 +287,9 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
             return Failure::absent(format!("{at} is not in a mount of Chiton; mount one with chiton mount"));
         }
         Errno::OPNOTSUPP => {
-            "the server does not support it; chiton policy explain FILE names the unsupported part".to_owned()
+            "the server does not support it: chiton policy explain FILE names the unsupported part; a file system with several \
+             plates, which chiton status shows, takes no policies yet"
+                .to_owned()
         }
         Errno::INVAL => "it contradicts the policies around or below it: chiton policy explain and \
                          chiton policy list show both"

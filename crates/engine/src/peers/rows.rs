@@ -8,7 +8,7 @@
 //! ```
 
 use chiton_model::Event;
-use chiton_namespace::plate_row_key;
+use chiton_namespace::{plate_row_key, rest_of_plate_row, tag_of};
 use chiton_types::{Ino, Malformed, PlateId, Position, Put, Seq, SessionId, Take};
 use chiton_wire::OpKey;
 
@@ -73,6 +73,33 @@ impl Row {
         };
         from.finish()?;
         Ok(row)
+    }
+}
+
+/// How far operations between two plates are, for tools that look at their stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// An effect with this number is owed to a plate.
+    Owed { to: PlateId, number: u64 },
+    /// Effects of a plate up to this number are carried out.
+    CarriedOut { from: PlateId, upto: u64 },
+}
+
+impl PeerState {
+    /// Reads a row; `None` if it says neither.
+    ///
+    /// # Errors
+    /// If it is not as the format says.
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Option<PeerState>, Malformed> {
+        let Some(tag) = tag_of(key).filter(|tag| [PEER, OWED].contains(tag)) else { return Ok(None) };
+        let Some(rest) = rest_of_plate_row(key, tag) else { return Ok(None) };
+        Ok(match Row::decode(tag, rest, value)? {
+            Row::Peer { plate, carried_out, .. } => {
+                Some(PeerState::CarriedOut { from: plate, upto: carried_out })
+            }
+            Row::Owed { to, number, .. } => Some(PeerState::Owed { to, number }),
+            Row::Guard { .. } | Row::Lent { .. } => None,
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use chiton_wire::{
     Call, Channel, Failure, Hello, PROTOCOL_VERSION, Query, RealmCall, RefuseReason, Request, Welcome,
 };
 
-use crate::rig::{Asks, figure, file, quiet, refused, session, unlink, world};
+use crate::rig::{Asks, eventually, figure, file, quiet, refused, session, unlink, world};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -313,5 +313,74 @@ fn what_needs_one_plate_is_refused_with_several() {
         assert_eq!(refused(s.try_call(call)), Refusal::Unsupported);
     }
     drop(s);
+    server.shutdown().expect("ends in order");
+}
+
+/// Directories in the root, one of each plate.
+fn directories(server: &Server, s: &EmbeddedSession, prefix: &str) -> Vec<Ino> {
+    let mut found = vec![None; usize::from(server.plates().count())];
+    for n in 0.. {
+        if found.iter().all(Option::is_some) {
+            break;
+        }
+        let dir = s.mkdir(Ino::ROOT, &format!("{prefix}{n}"));
+        let plate = server.plates().of(dir).expect("a shard of this file system");
+        found[usize::from(plate.0)].get_or_insert(dir);
+    }
+    found.into_iter().flatten().collect()
+}
+
+#[test]
+fn sessions_of_two_plates_work_in_the_directories_of_their_plates() {
+    for plates in [2, 3] {
+        let rig = Rig::new(plates);
+        let server = rig.start(quiet());
+        let sessions: Vec<_> = (0..plates).map(|plate| at(&server, plate)).collect();
+        let dirs = directories(&server, &sessions[0], "dir");
+        for (plate, (s, dir)) in sessions.iter().zip(&dirs).enumerate() {
+            let made = s.create(*dir, "f");
+            assert_eq!(server.plates().of(made), Some(PlateId(plate as u16)), "born beside its directory");
+            assert_eq!(s.list(*dir, false), [("f".to_owned(), made)]);
+            s.commit();
+        }
+        drop(sessions);
+        server.shutdown().expect("ends in order");
+        let server = rig.start(quiet());
+        for (plate, dir) in dirs.iter().enumerate() {
+            let s = at(&server, plate as u16);
+            assert_eq!(s.list(*dir, false).len(), 1);
+            s.op(unlink(*dir, "f"));
+        }
+        let root = session(&server);
+        for (name, _) in root.list(Ino::ROOT, false) {
+            root.op(Op::Rmdir { parent: Ino::ROOT, name: crate::rig::name(&name) });
+        }
+        drop(root);
+        // What a plate decided is carried out by the other a little later.
+        eventually("the root alone is left", || figure(&server, "/inodes") == 1);
+        server.shutdown().expect("ends in order");
+    }
+}
+
+#[test]
+fn a_directory_is_born_although_its_plate_is_away() {
+    let mut rig = Rig::new(2);
+    let server = rig.start(quiet());
+    let zero = session(&server);
+    // So many that plates have lent each other numbers of all shards.
+    for n in 0..40 {
+        zero.mkdir(Ino::ROOT, &format!("before{n}"));
+    }
+    zero.commit();
+    server.crash_plate(PlateId(1));
+    // Numbers of plate 1 are at hand, and what it owes is sent when it is back.
+    let dir = directories(&server, &zero, "meanwhile")[1];
+    zero.commit();
+    rig.lose_unsynced(1);
+    server.start_plate(PlateId(1), rig.stores_of(1)).expect("starts");
+    let one = at(&server, 1);
+    let made = one.create(dir, "f");
+    assert_eq!(one.list(dir, false), [("f".to_owned(), made)]);
+    drop((zero, one));
     server.shutdown().expect("ends in order");
 }

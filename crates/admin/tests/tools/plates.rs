@@ -1,0 +1,145 @@
+//! fsck on a file system with several plates that nobody serves: its rows are looked at together.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use chiton_admin::fsck::{CheckError, Finding, Offline, Options, Summary, rebuild};
+use chiton_metastore::Batch;
+use chiton_model::{Make, Op};
+use chiton_namespace::{inode_row, tag};
+use chiton_runtime::{RealWorld, SharedWorld};
+use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions, StartError};
+use chiton_types::{Cred, Ino, Mode, Name, PlateId, Position};
+use chiton_wire::{Answer, Call};
+
+fn world() -> SharedWorld {
+    Arc::new(RealWorld)
+}
+
+fn start(dir: &Path) -> Arc<Server> {
+    let options = ServerOptions { log: Arc::new(|_| {}), ..ServerOptions::default() };
+    Server::start(dir, options, world()).expect("starts")
+}
+
+fn ask(server: &Server, plate: PlateId, call: Call) -> Answer {
+    let s = server.session_embedded_at(plate, "test", Box::new(|_| {})).expect("a session");
+    s.ask(&Cred::ROOT, call).expect("answered")
+}
+
+fn make(server: &Server, parent: Ino, name: &str, make: Make) -> Ino {
+    let name = Name::try_from(name).expect("a name");
+    let plate = server.plates().of(parent).expect("a plate");
+    let op = Op::Make { parent, name, make, mode: Mode(0o755) };
+    match ask(server, plate, Call::Op { op, open: false }) {
+        Answer::Op { outcome, .. } => outcome.attr.expect("made").ino,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file system with three plates; a directory with a file on each of them.
+fn populated(dir: &Path) -> (Arc<Server>, Vec<Ino>) {
+    let options = FormatOptions { shards: 6, plates: 3, ..FormatOptions::default() };
+    Server::format(dir, &options, &world()).expect("formats");
+    let server = start(dir);
+    let mut dirs = vec![None; 3];
+    // So many that plates have lent each other numbers of all shards.
+    for n in 0..40 {
+        let made = make(&server, Ino::ROOT, &format!("dir{n}"), Make::Dir);
+        make(&server, made, "f", Make::File { content: b"some".to_vec() });
+        dirs[usize::from(server.plates().of(made).expect("a plate").0)].get_or_insert(made);
+    }
+    (server, dirs.into_iter().flatten().collect())
+}
+
+fn open(dir: &Path) -> Offline {
+    Offline::open(&DataAddress::from(dir), world(), &mut |_, _| {}).expect("opens")
+}
+
+fn check(dir: &Path) -> (Result<Summary, CheckError>, Vec<Finding>) {
+    let mut found = Vec::new();
+    let options = Options { content: true, ..Options::default() };
+    let summary = open(dir).check(&options, &mut |f| found.push(f), &mut |_| {});
+    (summary, found)
+}
+
+#[test]
+fn entries_and_directories_of_several_plates_fit_each_other() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (server, dirs) = populated(tmp.path());
+    server.shutdown().expect("ends in order");
+    let (summary, found) = check(tmp.path());
+    assert_eq!(found, []);
+    let summary = summary.expect("checked");
+    // The root, the directories, and a file in each.
+    assert_eq!(summary.inodes, 2 * summary.directories - 1);
+    assert!(summary.directories > 3);
+    // The row of a directory that another plate names is lost.
+    let (key, lost) = (inode_row(tag::INODE, dirs[1]), dirs[1]);
+    let plate = chiton_server::Offline::open(&tmp.path().into(), PlateId(1), world()).expect("opens");
+    assert!(plate.meta().get(&key).expect("read").is_some(), "it is in the store of its plate");
+    plate.meta().commit(&Batch::from_iter([(key, None::<Vec<u8>>)])).expect("committed");
+    drop(plate);
+    let names: Vec<_> = check(tmp.path()).1.iter().map(|f| (f.problem.name(), f.problem.ino())).collect();
+    assert!(names.contains(&("lost-inode", Some(lost))), "{names:?}");
+}
+
+#[test]
+fn a_directory_with_two_names_on_different_plates_is_found() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (server, dirs) = populated(tmp.path());
+    server.shutdown().expect("ends in order");
+    let entry_of =
+        |dir: Ino, name: &str| chiton_namespace::entry_row_key(dir, &Name::try_from(name).expect("a name"));
+    let open =
+        |plate| chiton_server::Offline::open(&tmp.path().into(), PlateId(plate), world()).expect("opens");
+    // An entry of the root, in the store of plate 0, for a directory of plate 1.
+    let zero = open(0);
+    let (start, end) = chiton_namespace::rows_with_tag(Ino::ROOT.shard(), tag::ENTRY);
+    let rows = zero.meta().scan(std::ops::Bound::Included(&start), Some(&end), 1000).expect("scanned");
+    let (_, value) = rows
+        .into_iter()
+        .find(|(key, value)| {
+            let row = chiton_namespace::StoredRow::decode(key, value).expect("decodes");
+            matches!(row, Some(chiton_namespace::StoredRow::Entry { ino, .. }) if ino == dirs[1])
+        })
+        .expect("its entry");
+    drop(zero);
+    let two = open(2);
+    two.meta().commit(&Batch::from_iter([(entry_of(dirs[2], "twin"), Some(value))])).expect("committed");
+    drop(two);
+    let names: Vec<_> = check(tmp.path()).1.iter().map(|f| f.problem.name()).collect();
+    assert!(names.contains(&"extra-directory-entry"), "{names:?}");
+}
+
+#[test]
+fn changes_that_another_plate_has_still_to_carry_out_are_no_damage() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (server, _) = populated(tmp.path());
+    server.crash_plate(PlateId(1));
+    for n in 0..20 {
+        make(&server, Ino::ROOT, &format!("more{n}"), Make::Dir);
+    }
+    ask(&server, PlateId(0), Call::Commit { upto: Position(0) });
+    server.abandon();
+    drop(server);
+    let (summary, found) = check(tmp.path());
+    assert_eq!(found, []);
+    let Err(error @ CheckError::Unfinished(_)) = summary else { panic!("{summary:?}") };
+    assert!(error.to_string().contains("start the server and end it in order"), "{error}");
+    start(tmp.path()).shutdown().expect("ends in order");
+    assert_eq!(check(tmp.path()).1, []);
+}
+
+#[test]
+fn what_changes_rows_is_refused_with_several_plates() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (server, _) = populated(tmp.path());
+    server.shutdown().expect("ends in order");
+    let data = DataAddress::from(tmp.path());
+    let refused = |result: Result<(), StartError>| {
+        let error = result.expect_err("refused").to_string();
+        assert!(error.contains("has 3 plates"), "{error}");
+    };
+    refused(rebuild(&data, &RealWorld).map(drop));
+    refused(chiton_admin::salvage::serve(&data, ServerOptions::default(), world()).map(drop));
+}
