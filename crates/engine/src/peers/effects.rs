@@ -1,6 +1,6 @@
 //! Effects: the events of a decision, carried out at a plate that owns rows of them.
 
-use chiton_model::{Event, FrameEvents, Over};
+use chiton_model::{Event, FrameEvents, Over, Role};
 use chiton_types::frame::FrameHeader;
 use chiton_types::{Ino, PlateId, Position, Seq, SessionId};
 use chiton_wire::OpKey;
@@ -44,8 +44,15 @@ impl Engine {
             return Err(Stop::Missing(needs));
         }
         let mut position = self.output.position.next();
+        // An inode that the effect itself makes is not there before it is applied.
+        let mut newborn = Vec::new();
         frame.retain(|event| {
             position = position.next();
+            let footprint = event.footprint();
+            if footprint.inodes().iter().any(|touch| newborn.contains(&touch.ino)) {
+                return true;
+            }
+            newborn.extend(footprint.inodes().iter().filter(|t| t.role == Role::Newborn).map(|t| t.ino));
             match self.shards.ns.fit(event, position, self.settings.plates.shards()) {
                 Ok(()) => true,
                 Err(misfit) => {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use chiton_journal::{SegmentHeader, SegmentReader};
-use chiton_model::{Make, Op, RenameHow};
+use chiton_model::{Make, Op, RenameHow, XattrHow};
 use chiton_namespace::{Fault, Namespace, Need};
 use chiton_types::{
     Attr, Cred, Epoch, Ino, Kind, Mode, Name, PlateId, Plates, Position, Refusal, Seq, SessionId, Time,
@@ -601,4 +601,55 @@ fn operations_over_plates_are_whole_through_crashes() {
     check(1_000..2_000, 2, 1, 3);
     check(80_000..84_000, 2, 3, 4);
     check(200_000..202_000, 4, 3, 5);
+}
+
+/// The effect brings the access lists with the inode.
+#[test]
+fn a_directory_born_elsewhere_inherits_the_default_list() {
+    let mut cluster = Cluster::new(1, 2, 1);
+    let mut list = 2u32.to_le_bytes().to_vec();
+    // Owner, user 1000, group, mask, others.
+    for (tag, permissions, id) in
+        [(1u16, 7u16, u32::MAX), (2, 7, 1000), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)]
+    {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    let set = Op::SetXattr {
+        ino: Ino::ROOT,
+        how: XattrHow::Set,
+        name: b"system.posix_acl_default".to_vec(),
+        value: list.clone(),
+    };
+    let name = |n: u8| Name::new(&[b'a' + n]).expect("a name");
+    let make = |n| Op::Make { parent: Ino::ROOT, name: name(n), make: Make::Dir, mode: Mode(0o755) };
+    for (at, op) in [set].into_iter().chain((0..8).map(make)).enumerate() {
+        let sent = &mut cluster.clients[0].sent;
+        sent.push(Sent {
+            plate: 0,
+            seq: Seq(at as u64 + 1),
+            op,
+            answer: None,
+            first: None,
+            is_settled: false,
+        });
+        cluster.ask(0, at, None);
+        cluster.clients[0].ops_left = 0;
+        cluster.run(0);
+    }
+    cluster.check();
+    let elsewhere: Vec<Ino> =
+        cluster.dirs.iter().copied().filter(|ino| cluster.plates.of(*ino) == Some(PlateId(1))).collect();
+    assert!(!elsewhere.is_empty(), "some of eight names are born on the other plate");
+    for ino in elsewhere {
+        let node = &mut cluster.nodes[1];
+        let stored = loop {
+            match node.engine.namespace().xattr(&Cred::ROOT, ino, b"system.posix_acl_default") {
+                Err(Fault::Missing(needs)) => node.supply(&needs),
+                stored => break stored,
+            }
+        };
+        assert_eq!(stored, Ok(list.clone()), "{ino}");
+    }
 }
