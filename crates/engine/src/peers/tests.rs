@@ -590,12 +590,14 @@ fn check(seeds: std::ops::Range<u64>, plates: u16, clients: usize, crashes: usiz
     }
 }
 
+/// S117.
 #[test]
 fn operations_over_two_plates_are_whole() {
     check(0..300, 2, 1, 0);
     check(300..600, 2, 3, 0);
 }
 
+/// S117.
 #[test]
 fn operations_over_plates_are_whole_through_crashes() {
     check(1_000..2_000, 2, 1, 3);
