@@ -319,9 +319,11 @@ impl Engine {
                     !is_current && !operations.contains(&guard.key)
                 });
             }
-            PeerMessage::Open => self.peer_opened(from),
             PeerMessage::Guard { .. }
             | PeerMessage::Effect { .. }
+            // What says that no birth comes any more must not overtake a birth that waits for rows.
+            | PeerMessage::Open
+            | PeerMessage::NotComing { .. }
             | PeerMessage::WantNumbers { .. }
             | PeerMessage::AwaitBirth { .. }
             | PeerMessage::AskUnborn { .. } => peers.push_task(from, message, &mut self.queue),
@@ -335,14 +337,6 @@ impl Engine {
             PeerMessage::Numbers { first, end } => {
                 peers.numbers_came(from, first, end);
                 self.wake_where(|wait| *wait == Wait::Numbers);
-            }
-            PeerMessage::NotComing { ino } => {
-                if peers.not_coming.len() >= NOT_COMING_MAX {
-                    peers.not_coming.clear();
-                }
-                peers.not_coming.insert(ino);
-                peers.asked_births.remove(&ino);
-                self.wake_where(|wait| *wait == Wait::Birth(ino));
             }
             PeerMessage::Unborn { ino, is_unborn } => {
                 if let Some(answer) = peers.unborn.get_mut(&ino) {
@@ -430,14 +424,14 @@ impl Engine {
             PeerMessage::WantNumbers { shard } => self.lend_numbers(*from, *shard),
             PeerMessage::AwaitBirth { ino } => self.birth_awaited(*from, *ino),
             PeerMessage::AskUnborn { ino } => self.asked_unborn(*from, *ino)?,
+            PeerMessage::Open => self.peer_opened(*from),
+            PeerMessage::NotComing { ino } => self.birth_not_coming(*ino),
             PeerMessage::Hello { .. }
             | PeerMessage::Collected { .. }
-            | PeerMessage::Open
             | PeerMessage::Granted { .. }
             | PeerMessage::Release { .. }
             | PeerMessage::CarriedOut { .. }
             | PeerMessage::Numbers { .. }
-            | PeerMessage::NotComing { .. }
             | PeerMessage::Unborn { .. } => unreachable!("answered at once"),
         }
         Ok(Answer::Done)

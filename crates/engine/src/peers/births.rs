@@ -12,7 +12,7 @@ use chiton_namespace::Fault;
 use chiton_types::{Ino, PlateId, Refusal, ShardId};
 use chiton_wire::PeerMessage;
 
-use super::Peers;
+use super::{NOT_COMING_MAX, Peers};
 use crate::engine::Engine;
 use crate::parts::Queue;
 use crate::step::Stop;
@@ -141,6 +141,17 @@ impl Engine {
             // An operation that is sent again may still make it.
             peers.awaited.push((from, ino));
         }
+    }
+
+    /// The plate to which a number is lent has no birth to send.
+    pub(super) fn birth_not_coming(&mut self, ino: Ino) {
+        let Some(peers) = &mut self.peers else { return };
+        if peers.not_coming.len() >= NOT_COMING_MAX {
+            peers.not_coming.clear();
+        }
+        peers.not_coming.insert(ino);
+        peers.asked_births.remove(&ino);
+        self.wake_where(|wait| *wait == Wait::Birth(ino));
     }
 
     /// Lends numbers of a shard to another plate.
