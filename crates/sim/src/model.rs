@@ -97,6 +97,15 @@ impl Model {
         self.nodes.values().flat_map(|node| node.entries.values()).filter(|i| **i == ino).count() as u32
     }
 
+    /// The directories above a directory, the nearest first.
+    pub fn above(&self, dir: Ino) -> Vec<Ino> {
+        let parent = |ino: Ino| {
+            let holds = |(_, node): &(&Ino, &Node)| node.entries.values().any(|child| *child == ino);
+            self.nodes.iter().find(holds).map(|(parent, _)| *parent)
+        };
+        std::iter::successors(parent(dir), |ino| parent(*ino)).collect()
+    }
+
     /// Link count: names; of a directory 2 and its subdirectories (S9).
     pub fn nlink(&self, ino: Ino) -> u32 {
         let node = &self.nodes[&ino];

@@ -226,7 +226,7 @@ impl Offline {
                         Some(PeerState::CarriedOut { from, upto }) => {
                             carried_out.insert((from, part.plate), upto);
                         }
-                        None => {}
+                        Some(PeerState::Guarded { .. }) | None => {}
                     }
                 }
                 match page.into_iter().last() {

@@ -83,22 +83,25 @@ pub enum PeerState {
     Owed { to: PlateId, number: u64 },
     /// Effects of a plate up to this number are carried out.
     CarriedOut { from: PlateId, upto: u64 },
+    /// The row of this inode is guarded for an operation of a plate.
+    Guarded { ino: Ino, holder: PlateId },
 }
 
 impl PeerState {
-    /// Reads a row; `None` if it says neither.
+    /// Reads a row; `None` if it says nothing of it.
     ///
     /// # Errors
     /// If it is not as the format says.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Option<PeerState>, Malformed> {
-        let Some(tag) = tag_of(key).filter(|tag| [PEER, OWED].contains(tag)) else { return Ok(None) };
+        let Some(tag) = tag_of(key).filter(|tag| [PEER, OWED, GUARD].contains(tag)) else { return Ok(None) };
         let Some(rest) = rest_of_plate_row(key, tag) else { return Ok(None) };
         Ok(match Row::decode(tag, rest, value)? {
             Row::Peer { plate, carried_out, .. } => {
                 Some(PeerState::CarriedOut { from: plate, upto: carried_out })
             }
             Row::Owed { to, number, .. } => Some(PeerState::Owed { to, number }),
-            Row::Guard { .. } | Row::Lent { .. } => None,
+            Row::Guard { ino, holder, .. } => Some(PeerState::Guarded { ino, holder }),
+            Row::Lent { .. } => None,
         })
     }
 }

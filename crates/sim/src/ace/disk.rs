@@ -1,15 +1,18 @@
-//! The content of a disk, the durable part of it, and the result of a crash.
+//! The content of a disk, the durable part of it, and the result of a crash. Each plate has a journal and rows; all share the objects.
 //!
 //! Invariants:
 //! - A crash leaves everything that the stores' traits promise, and any part of the rest: see [`Crash`].
 //! - A commit of rows is one write: there whole or not at all.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use chiton_engine::PeerState;
 use chiton_journal::Shape;
 use chiton_metastore::Batch;
+use chiton_types::PlateId;
 
 /// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
@@ -66,23 +69,75 @@ impl Write {
     }
 }
 
-/// The part of unpromised writes that a crash leaves.
+/// The part that a crash leaves of the bytes of a journal that are not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crash {
+pub(crate) enum Tail {
     Kept,
     Forgotten,
-    /// This many bytes of the journal, and everything else.
+    /// This many bytes.
     Torn(usize),
-    /// All bytes of the journal, but the sectors of the first half of them are zeros: written out of order.
+    /// All bytes, but the sectors of the first half of them are zeros: written out of order.
     Zeroed,
-    /// The journal, and no object.
-    ObjectsForgotten,
-    /// All objects except this one.
-    ObjectForgotten(usize),
-    /// The objects, and nothing of the journal.
-    JournalForgotten,
-    /// Everything, and removed segments exist again.
-    Reappeared,
+}
+
+/// The changes of objects that a crash loses, of those that are not durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    Nothing,
+    All,
+    /// That of one object.
+    One(usize),
+}
+
+/// The part of unpromised writes that a crash leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Crash {
+    /// Of the journal of each plate.
+    pub(crate) tails: Vec<Tail>,
+    pub(crate) objects: Lost,
+    /// Removed segments exist again.
+    pub(crate) reappeared: bool,
+}
+
+impl Crash {
+    /// The same for the journals of all plates.
+    pub(crate) fn of_all(plates: usize, tail: Tail, objects: Lost) -> Crash {
+        Crash { tails: vec![tail; plates], objects, reappeared: false }
+    }
+
+    /// Everything that was written is there.
+    pub(crate) fn kept(plates: usize) -> Crash {
+        Crash::of_all(plates, Tail::Kept, Lost::Nothing)
+    }
+
+    /// Nothing is there but what was promised.
+    pub(crate) fn forgotten(plates: usize) -> Crash {
+        Crash::of_all(plates, Tail::Forgotten, Lost::All)
+    }
+}
+
+impl fmt::Display for Crash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let forgotten = |tail: &Tail| *tail == Tail::Forgotten;
+        match (&self.tails[..], self.objects) {
+            (tails, Lost::All) if tails.iter().all(forgotten) => f.write_str("Forgotten"),
+            ([Tail::Forgotten], Lost::Nothing) => f.write_str("JournalForgotten"),
+            ([tail], Lost::Nothing) => write!(f, "{tail:?}"),
+            (tails, objects) => {
+                if let Some(first) = tails.first().filter(|first| tails.iter().all(|tail| tail == *first)) {
+                    write!(f, "{first:?}")?;
+                } else {
+                    write!(f, "{tails:?}")?;
+                }
+                match objects {
+                    Lost::Nothing => Ok(()),
+                    Lost::All => f.write_str(", ObjectsForgotten"),
+                    Lost::One(which) => write!(f, ", ObjectForgotten({which})"),
+                }
+            }
+        }?;
+        if self.reappeared { f.write_str(", Reappeared") } else { Ok(()) }
+    }
 }
 
 /// A rule that the disk breaks: to see that the oracle notices.
@@ -95,17 +150,53 @@ pub enum Canary {
     CommitsForgotten,
     /// A byte of each object is another one after a crash.
     RottenObjects,
+    /// The segments of the first plate are not synced. Then the other carries out effects of decisions that are not durable, and
+    /// decides by guards that are not.
+    FirstPlateNotSynced,
+    /// The same of the second plate.
+    SecondPlateNotSynced,
+    /// The rows that say which effects of other plates were carried out are not committed: these are carried out again.
+    EffectsForgotten,
 }
 
 impl Canary {
     /// All canaries with their names.
-    pub const ALL: [(&str, Canary); 5] = [
+    pub const ALL: [(&str, Canary); 8] = [
         ("segments-not-synced", Canary::SegmentsNotSynced),
         ("objects-not-synced", Canary::ObjectsNotSynced),
         ("half-commits", Canary::HalfCommits),
         ("commits-forgotten", Canary::CommitsForgotten),
         ("rotten-objects", Canary::RottenObjects),
+        ("first-plate-not-synced", Canary::FirstPlateNotSynced),
+        ("second-plate-not-synced", Canary::SecondPlateNotSynced),
+        ("effects-forgotten", Canary::EffectsForgotten),
     ];
+}
+
+impl Canary {
+    /// The plate whose journal is shorter than it believes.
+    fn unsynced_plate(self) -> Option<PlateId> {
+        match self {
+            Canary::FirstPlateNotSynced => Some(PlateId(0)),
+            Canary::SecondPlateNotSynced => Some(PlateId(1)),
+            Canary::SegmentsNotSynced
+            | Canary::ObjectsNotSynced
+            | Canary::HalfCommits
+            | Canary::CommitsForgotten
+            | Canary::RottenObjects
+            | Canary::EffectsForgotten => None,
+        }
+    }
+
+    /// The oracle would notice that what was promised to be durable is gone, before it notices that the plates disagree.
+    pub(crate) fn breaks_promises(self) -> bool {
+        self.unsynced_plate().is_some()
+    }
+
+    /// It is about operations over plates, and breaks its rule in the last step only.
+    pub(crate) fn is_of_plates(self) -> bool {
+        self.unsynced_plate().is_some() || self == Canary::EffectsForgotten
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -115,25 +206,32 @@ pub(super) struct Segment {
     synced: Option<usize>,
 }
 
+/// The journal and the rows of a plate.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlateDisk {
+    pub(super) segments: BTreeMap<u64, Segment>,
+    removed: BTreeMap<u64, Segment>,
+    pub(super) rows: Arc<BTreeMap<Vec<u8>, Vec<u8>>>,
+    commits: u64,
+}
+
 /// A disk's content, and the durable part of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     /// Segments are objects that are put whole.
     pub(super) whole: bool,
-    pub(super) segments: BTreeMap<u64, Segment>,
-    removed: BTreeMap<u64, Segment>,
+    pub(super) plates: Vec<PlateDisk>,
     pub(super) objects: BTreeMap<String, Arc<[u8]>>,
     /// Keys that changed since the last sync, with their former content.
     unsynced: BTreeMap<String, Option<Arc<[u8]>>>,
-    pub(super) rows: Arc<BTreeMap<Vec<u8>, Vec<u8>>>,
-    commits: u64,
     canary: Option<Canary>,
 }
 
 impl Disk {
-    /// An empty one, whose journal is made of files that grow, or of objects.
-    pub(crate) fn new(shape: Shape) -> Disk {
-        Disk { whole: shape == Shape::Whole, ..Disk::default() }
+    /// An empty one for so many plates, whose journals are made of files that grow, or of objects.
+    pub(crate) fn new(shape: Shape, plates: u16) -> Disk {
+        let plates = vec![PlateDisk::default(); usize::from(plates)];
+        Disk { whole: shape == Shape::Whole, plates, ..Disk::default() }
     }
 
     /// The same disk, but from now on it breaks a rule.
@@ -142,44 +240,56 @@ impl Disk {
         self
     }
 
-    pub(crate) fn apply(&mut self, write: &Write) {
+    /// Carries out a write of a plate.
+    pub(crate) fn apply(&mut self, plate: PlateId, write: &Write) {
         match (self.canary, write) {
             (Some(Canary::SegmentsNotSynced), Write::SyncSegment { .. })
             | (Some(Canary::ObjectsNotSynced), Write::SyncObjects)
             | (Some(Canary::CommitsForgotten), Write::Commit(_)) => {}
+            (Some(canary), Write::SyncSegment { .. }) if canary.unsynced_plate() == Some(plate) => {}
+            (Some(Canary::EffectsForgotten), Write::Commit(batch)) => {
+                let is_count = |key: &[u8], value: Option<&[u8]>| {
+                    let state = value.map(|value| PeerState::decode(key, value));
+                    matches!(state, Some(Ok(Some(PeerState::CarriedOut { .. }))))
+                };
+                let rows = batch.rows().filter(|(key, value)| !is_count(key, *value)).collect();
+                self.carry_out(plate, &Write::Commit(Arc::new(rows)));
+            }
             (Some(Canary::HalfCommits), Write::Commit(batch)) => {
                 let half = batch.rows().take(batch.len() / 2).collect();
-                self.carry_out(&Write::Commit(Arc::new(half)));
+                self.carry_out(plate, &Write::Commit(Arc::new(half)));
             }
             (Some(Canary::RottenObjects), Write::Put { key, bytes }) => {
                 let rotten = bytes.iter().enumerate().map(|(n, byte)| byte ^ u8::from(n == 7)).collect();
-                self.carry_out(&Write::Put { key: key.clone(), bytes: rotten });
+                self.carry_out(plate, &Write::Put { key: key.clone(), bytes: rotten });
             }
-            _ => self.carry_out(write),
+            _ => self.carry_out(plate, write),
         }
     }
 
-    fn carry_out(&mut self, write: &Write) {
+    fn carry_out(&mut self, plate: PlateId, write: &Write) {
+        let whole = self.whole;
+        let of_plate = &mut self.plates[usize::from(plate.0)];
         match write {
             Write::Create { segment, bytes } => {
-                let synced = self.whole.then_some(bytes.len());
+                let synced = whole.then_some(bytes.len());
                 let made = Segment { bytes: Arc::new(bytes.to_vec()), synced };
-                self.segments.insert(*segment, made);
-                self.removed.remove(segment);
+                of_plate.segments.insert(*segment, made);
+                of_plate.removed.remove(segment);
             }
             Write::Append { segment, offset, bytes } => {
-                let segment = self.segments.get_mut(segment).expect("appended to what is there");
+                let segment = of_plate.segments.get_mut(segment).expect("appended to what is there");
                 let content = Arc::make_mut(&mut segment.bytes);
                 content.truncate(*offset);
                 content.extend_from_slice(bytes);
             }
             Write::SyncSegment { segment } => {
-                let segment = self.segments.get_mut(segment).expect("synced what is there");
+                let segment = of_plate.segments.get_mut(segment).expect("synced what is there");
                 segment.synced = Some(segment.bytes.len());
             }
             Write::Remove { segment } => {
-                if let Some(gone) = self.segments.remove(segment) {
-                    self.removed.insert(*segment, gone);
+                if let Some(gone) = of_plate.segments.remove(segment) {
+                    of_plate.removed.insert(*segment, gone);
                 }
             }
             Write::Put { key, bytes } => {
@@ -197,39 +307,114 @@ impl Disk {
             }
             Write::SyncObjects => self.unsynced.clear(),
             Write::Commit(batch) => {
-                let rows = Arc::make_mut(&mut self.rows);
+                let rows = Arc::make_mut(&mut of_plate.rows);
                 for (key, value) in batch.rows() {
                     match value {
                         Some(value) => drop(rows.insert(key.to_vec(), value.to_vec())),
                         None => drop(rows.remove(key)),
                     }
                 }
-                self.commits += 1;
+                of_plate.commits += 1;
             }
         }
     }
 
-    /// The ways in which a crash now can end.
+    /// The ways in which a crash of all plates can end now.
     pub(crate) fn crashes(&self) -> Vec<Crash> {
-        let mut crashes = vec![Crash::Kept];
-        let torn = self.segments.values().map(|s| s.bytes.len() - s.synced.unwrap_or(0)).max().unwrap_or(0);
-        if torn > 0 || !self.unsynced.is_empty() {
-            crashes.push(Crash::Forgotten);
+        let count = self.plates.len();
+        let mut tails: Vec<Vec<Tail>> = vec![Vec::new()];
+        let unsynced = self.canary.and_then(Canary::unsynced_plate).map(|plate| usize::from(plate.0));
+        for (n, plate) in self.plates.iter().enumerate() {
+            let mut of_plate = plate.tails();
+            if unsynced == Some(n) {
+                // A journal that lacks only a part of several segments is damaged, and tells so.
+                of_plate.retain(|tail| matches!(tail, Tail::Kept | Tail::Forgotten));
+            }
+            let with = |before: &Vec<Tail>| {
+                let before = before.clone();
+                let add = move |tail| before.iter().copied().chain([tail]).collect::<Vec<_>>();
+                of_plate.clone().into_iter().map(add)
+            };
+            tails = tails.iter().flat_map(with).collect();
         }
-        if torn > 0 {
-            crashes.push(Crash::Zeroed);
-            crashes.extend(self.cuts().into_iter().map(Crash::Torn));
+        let has_objects = !self.unsynced.is_empty();
+        // The journals all alike, and then the objects with them, before all combinations.
+        let mut crashes = vec![Crash::kept(count)];
+        let is_torn = tails.len() > 1;
+        if is_torn || has_objects {
+            crashes.push(Crash::forgotten(count));
         }
-        if !self.unsynced.is_empty() && torn > 0 {
-            crashes.extend([Crash::ObjectsForgotten, Crash::JournalForgotten]);
+        let all_forgotten = vec![Tail::Forgotten; count];
+        for tails in tails {
+            let is_known = tails.iter().all(|tail| *tail == Tail::Kept) || tails == all_forgotten;
+            // One that has nothing to lose is forgotten, too.
+            if !is_known {
+                crashes.push(Crash { tails, objects: Lost::Nothing, reappeared: false });
+            }
+        }
+        if has_objects && is_torn {
+            crashes.push(Crash::of_all(count, Tail::Kept, Lost::All));
+            crashes.push(Crash::of_all(count, Tail::Forgotten, Lost::Nothing));
         }
         if self.unsynced.len() > 1 {
-            crashes.extend((0..self.unsynced.len()).map(Crash::ObjectForgotten));
+            let one = |n| Crash::of_all(count, Tail::Kept, Lost::One(n));
+            crashes.extend((0..self.unsynced.len()).map(one));
         }
-        if !self.removed.is_empty() {
-            crashes.push(Crash::Reappeared);
+        if self.plates.iter().any(|plate| !plate.removed.is_empty()) {
+            crashes.push(Crash { reappeared: true, ..Crash::kept(count) });
         }
         crashes
+    }
+
+    /// The disk after a crash of all plates: everything on it is durable.
+    pub(crate) fn after(&self, crash: &Crash) -> Disk {
+        let mut disk = self.clone();
+        for (plate, tail) in disk.plates.iter_mut().zip(&crash.tails) {
+            plate.crash(*tail, crash.reappeared);
+        }
+        let is_forgotten = |n: usize| match crash.objects {
+            Lost::Nothing => false,
+            Lost::All => true,
+            Lost::One(which) => n == which,
+        };
+        for (n, (key, before)) in self.unsynced.iter().enumerate() {
+            match before {
+                _ if !is_forgotten(n) => {}
+                Some(before) => drop(disk.objects.insert(key.clone(), before.clone())),
+                None => drop(disk.objects.remove(key)),
+            }
+        }
+        disk.unsynced.clear();
+        disk
+    }
+
+    /// A hash of the disk's state, unique within one log.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for plate in &self.plates {
+            plate.segments.len().hash(&mut hasher);
+            for (number, segment) in &plate.segments {
+                (number, segment.bytes.as_slice()).hash(&mut hasher);
+            }
+            plate.commits.hash(&mut hasher);
+        }
+        for (key, bytes) in &self.objects {
+            (key, bytes.as_ptr()).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+impl PlateDisk {
+    /// The ways in which a crash can leave the journal.
+    pub(crate) fn tails(&self) -> Vec<Tail> {
+        let mut tails = vec![Tail::Kept];
+        let torn = self.segments.values().map(|s| s.bytes.len() - s.synced.unwrap_or(0)).max().unwrap_or(0);
+        if torn > 0 {
+            tails.extend([Tail::Forgotten, Tail::Zeroed]);
+            tails.extend(self.cuts().into_iter().map(Tail::Torn));
+        }
+        tails
     }
 
     /// Where the bytes of the journal that are not durable may be cut: after each frame, and within frames.
@@ -255,18 +440,14 @@ impl Disk {
         cuts
     }
 
-    /// The disk after a crash: everything on it is durable.
-    pub(crate) fn after(&self, crash: Crash) -> Disk {
-        let mut disk = self.clone();
-        let journal = match crash {
-            Crash::Kept | Crash::ObjectsForgotten | Crash::ObjectForgotten(_) | Crash::Reappeared => {
-                usize::MAX
-            }
-            Crash::Zeroed => usize::MAX,
-            Crash::Forgotten | Crash::JournalForgotten => 0,
-            Crash::Torn(bytes) => bytes,
+    /// A crash: everything that is there now is durable.
+    pub(crate) fn crash(&mut self, tail: Tail, reappeared: bool) {
+        let journal = match tail {
+            Tail::Kept | Tail::Zeroed => usize::MAX,
+            Tail::Forgotten => 0,
+            Tail::Torn(bytes) => bytes,
         };
-        disk.segments.retain(|_, segment| {
+        self.segments.retain(|_, segment| {
             let synced = segment.synced.unwrap_or(0);
             let kept = synced.saturating_add(journal).min(segment.bytes.len());
             if segment.synced.is_none() && kept == 0 {
@@ -275,46 +456,18 @@ impl Disk {
             if kept < segment.bytes.len() {
                 Arc::make_mut(&mut segment.bytes).truncate(kept);
             }
-            if crash == Crash::Zeroed {
+            if tail == Tail::Zeroed {
                 let half = (synced + (kept - synced) / 2).next_multiple_of(SECTOR_BYTES).min(kept);
                 Arc::make_mut(&mut segment.bytes)[synced..half].fill(0);
             }
             segment.synced = Some(kept);
             true
         });
-        if crash == Crash::Reappeared {
-            for (number, segment) in &self.removed {
-                let segment = Segment { synced: Some(segment.bytes.len()), ..segment.clone() };
-                disk.segments.entry(*number).or_insert(segment);
+        for (number, segment) in std::mem::take(&mut self.removed) {
+            if reappeared {
+                let segment = Segment { synced: Some(segment.bytes.len()), ..segment };
+                self.segments.entry(number).or_insert(segment);
             }
         }
-        let is_forgotten = |n: usize| match crash {
-            Crash::Forgotten | Crash::ObjectsForgotten => true,
-            Crash::ObjectForgotten(which) => n == which,
-            _ => false,
-        };
-        for (n, (key, before)) in self.unsynced.iter().enumerate() {
-            match before {
-                _ if !is_forgotten(n) => {}
-                Some(before) => drop(disk.objects.insert(key.clone(), before.clone())),
-                None => drop(disk.objects.remove(key)),
-            }
-        }
-        disk.unsynced.clear();
-        disk.removed.clear();
-        disk
-    }
-
-    /// A hash of the disk's state, unique within one log.
-    pub(crate) fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        for (number, segment) in &self.segments {
-            (number, segment.bytes.as_slice()).hash(&mut hasher);
-        }
-        for (key, bytes) in &self.objects {
-            (key, bytes.as_ptr()).hash(&mut hasher);
-        }
-        self.commits.hash(&mut hasher);
-        hasher.finish()
     }
 }

@@ -1,19 +1,25 @@
-//! The three stores of a running server on one disk that keeps a log of every write, in the order in which they returned.
+//! The stores of a running server on one disk that keeps a log of every write, in the order in which they returned. All plates are in one
+//! log.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
+use std::time::Duration;
 
+use chiton_engine::PeerState;
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::{ObjectError, ObjectInfo, Objects};
+use chiton_runtime::thread;
 use chiton_server::Stores;
-use parking_lot::Mutex;
+use chiton_types::PlateId;
+use parking_lot::{Condvar, Mutex};
 
-use super::disk::{Disk, Segment, Write};
+use super::disk::{Disk, PlateDisk, Segment, Tail, Write};
 
 /// A write, and how much had begun when it was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {
+    pub(crate) plate: PlateId,
     pub(crate) write: Write,
     pub(crate) begun: usize,
 }
@@ -23,36 +29,169 @@ struct State {
     disk: Disk,
     log: Vec<Logged>,
     begun: usize,
+    /// How often each plate has died.
+    deaths: Vec<u32>,
+    doom: Option<Doom>,
+    /// The plate that has died.
+    died: Option<PlateId>,
+    /// Nobody waits for a death any more.
+    is_over: bool,
+    /// It runs again, with so much of its journal, of so many possible ways.
+    restarted: Option<Result<(Tail, usize), String>>,
 }
 
-/// The disk of a running server.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LiveDisk(Arc<Mutex<State>>);
+/// The death of one plate, while the others live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doom {
+    pub(crate) plate: PlateId,
+    /// After so many more writes of this plate: 1 is the next one. It is carried out, and nobody learns of it.
+    pub(crate) writes: usize,
+}
+
+/// The disk of a running server, as one of its plates has it.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveDisk {
+    shared: Arc<Shared>,
+    plate: PlateId,
+    /// Deaths of the plate before: those who have it from an earlier life change nothing any more.
+    life: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Somebody died, or the run is over.
+    changed: Condvar,
+}
+
+/// The plate has died.
+struct Dead;
+
+/// So long all threads of a server have nothing to do before it counts as quiet.
+const QUIET: Duration = Duration::from_millis(5);
+
+/// The words of a store whose plate has died.
+const DEAD: &str = "the plate has died";
+
+impl From<Dead> for PlaceError {
+    fn from(Dead: Dead) -> PlaceError {
+        PlaceError::Failed(DEAD.to_owned())
+    }
+}
+
+impl From<Dead> for ObjectError {
+    fn from(Dead: Dead) -> ObjectError {
+        ObjectError::Io { key: String::new(), cause: DEAD.to_owned() }
+    }
+}
+
+impl From<Dead> for StoreError {
+    fn from(Dead: Dead) -> StoreError {
+        StoreError::Io { path: Default::default(), cause: DEAD.to_owned() }
+    }
+}
 
 impl LiveDisk {
-    /// A server's disk that holds this.
+    /// A server's disk that holds this, as its first plate has it.
     pub(crate) fn new(disk: Disk) -> LiveDisk {
-        LiveDisk(Arc::new(Mutex::new(State { disk, ..State::default() })))
+        let deaths = vec![0; disk.plates.len()];
+        let state = Mutex::new(State { disk, deaths, ..State::default() });
+        LiveDisk { shared: Arc::new(Shared { state, changed: Condvar::new() }), plate: PlateId(0), life: 0 }
+    }
+
+    /// The same disk as a plate has it in its present life.
+    pub(crate) fn at(&self, plate: PlateId) -> LiveDisk {
+        let life = self.shared.state.lock().deaths[usize::from(plate.0)];
+        LiveDisk { shared: self.shared.clone(), plate, life }
+    }
+
+    /// The same disk as each plate has it.
+    pub(crate) fn plates(&self) -> impl Iterator<Item = LiveDisk> {
+        let count = self.shared.state.lock().disk.plates.len() as u16;
+        (0..count).map(|plate| self.at(PlateId(plate)))
+    }
+
+    /// Has a plate die.
+    pub(crate) fn doom(&self, doom: Doom) {
+        self.shared.state.lock().doom = Some(doom);
+    }
+
+    /// Whether a plate has died.
+    pub(crate) fn has_died(&self) -> bool {
+        self.shared.state.lock().died.is_some()
+    }
+
+    /// Waits until a plate dies; `None`: none does.
+    pub(crate) fn wait_death(&self) -> Option<PlateId> {
+        let mut state = self.shared.state.lock();
+        while state.died.is_none() && !state.is_over {
+            self.shared.changed.wait(&mut state);
+        }
+        state.died
+    }
+
+    /// No plate dies any more.
+    pub(crate) fn end_dying(&self) {
+        let mut state = self.shared.state.lock();
+        (state.doom, state.is_over) = (None, true);
+        self.shared.changed.notify_all();
+    }
+
+    /// The plate that died runs again, or does not.
+    pub(crate) fn set_restarted(&self, how: Result<(Tail, usize), String>) {
+        self.shared.state.lock().restarted = Some(how);
+    }
+
+    pub(crate) fn restarted(&self) -> Option<Result<(Tail, usize), String>> {
+        self.shared.state.lock().restarted.clone()
+    }
+
+    /// What is left of the journal of a plate that has died: the way with this number, and how many ways there are.
+    pub(crate) fn crash_journal(&self, plate: PlateId, way: usize) -> (Tail, usize) {
+        let mut state = self.shared.state.lock();
+        let of_plate = &mut state.disk.plates[usize::from(plate.0)];
+        let tails = of_plate.tails();
+        let tail = tails[way.min(tails.len() - 1)];
+        of_plate.crash(tail, false);
+        (tail, tails.len())
     }
 
     /// From now on writes are noted with this.
     pub(crate) fn set_begun(&self, begun: usize) {
-        self.0.lock().begun = begun;
+        self.shared.state.lock().begun = begun;
     }
 
     pub(crate) fn log_len(&self) -> usize {
-        self.0.lock().log.len()
+        self.shared.state.lock().log.len()
+    }
+
+    /// Waits until nothing has been written for a moment.
+    pub(crate) fn settle(&self) {
+        let mut before = self.log_len();
+        loop {
+            thread::sleep(QUIET);
+            let now = self.log_len();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
     }
 
     pub(crate) fn log(&self) -> Vec<Logged> {
-        self.0.lock().log.clone()
+        self.shared.state.lock().log.clone()
     }
 
     pub(crate) fn disk(&self) -> Disk {
-        self.0.lock().disk.clone()
+        self.shared.state.lock().disk.clone()
     }
 
-    /// The stores that a server starts on.
+    /// The stores that a server starts on, of each plate.
+    pub(crate) fn all_stores(&self) -> Vec<Stores> {
+        self.plates().map(|plate| plate.stores()).collect()
+    }
+
+    /// The stores of this plate.
     pub(crate) fn stores(&self) -> Stores {
         let meta: Arc<dyn Metastore> = Arc::new(self.clone());
         Stores {
@@ -63,15 +202,51 @@ impl LiveDisk {
         }
     }
 
-    fn write(&self, write: Write) {
-        let mut state = self.0.lock();
-        state.disk.apply(&write);
+    /// A row of the plate that says that something is under way between it and another, in words.
+    pub(crate) fn under_way(&self) -> Option<String> {
+        let row = |(key, value): (&Vec<u8>, &Vec<u8>)| match PeerState::decode(key, value) {
+            Ok(None | Some(PeerState::CarriedOut { .. })) => None,
+            state => Some(format!("plate {} has {state:?}", self.plate)),
+        };
+        self.read_plate(|disk| disk.rows.iter().find_map(row))
+    }
+
+    fn write(&self, write: Write) -> Result<(), Dead> {
+        let mut state = self.shared.state.lock();
+        self.lives(&state)?;
+        state.disk.apply(self.plate, &write);
         let begun = state.begun;
-        state.log.push(Logged { write, begun });
+        state.log.push(Logged { plate: self.plate, write, begun });
+        if let Some(doom) = state.doom.as_mut().filter(|doom| doom.plate == self.plate) {
+            doom.writes -= 1;
+            if doom.writes == 0 {
+                state.doom = None;
+                state.died = Some(self.plate);
+                state.deaths[usize::from(self.plate.0)] += 1;
+                self.shared.changed.notify_all();
+                return Err(Dead);
+            }
+        }
+        Ok(())
+    }
+
+    fn lives(&self, state: &State) -> Result<(), Dead> {
+        match state.deaths[usize::from(self.plate.0)] == self.life {
+            true => Ok(()),
+            false => Err(Dead),
+        }
+    }
+
+    fn check_lives(&self) -> Result<(), Dead> {
+        self.lives(&self.shared.state.lock())
     }
 
     fn read<T>(&self, f: impl FnOnce(&Disk) -> T) -> T {
-        f(&self.0.lock().disk)
+        f(&self.shared.state.lock().disk)
+    }
+
+    fn read_plate<T>(&self, f: impl FnOnce(&PlateDisk) -> T) -> T {
+        self.read(|disk| f(&disk.plates[usize::from(self.plate.0)]))
     }
 }
 
@@ -85,47 +260,44 @@ impl Place for LiveDisk {
             number: *number,
             bytes: segment.bytes.len() as u64,
         };
-        Ok(self.read(|disk| disk.segments.iter().map(info).collect()))
+        Ok(self.read_plate(|disk| disk.segments.iter().map(info).collect()))
     }
 
     fn read(&self, number: u64, bytes_max: u64) -> Result<Vec<u8>, PlaceError> {
-        self.read(|disk| {
+        self.read_plate(|disk| {
             let bytes = &disk.segments.get(&number).ok_or(PlaceError::Missing)?.bytes;
             Ok(bytes[..bytes.len().min(usize::try_from(bytes_max).unwrap_or(usize::MAX))].to_vec())
         })
     }
 
     fn create(&self, number: u64, bytes: &[u8]) -> Result<(), PlaceError> {
-        let there = self.read(|disk| Some((disk.whole, disk.segments.get(&number)?.bytes.clone())));
+        let there = self.read_plate(|disk| Some(disk.segments.get(&number)?.bytes.clone()));
         match there {
             // Of a put whose answer was lost, as the trait has it.
-            Some((true, there)) if there.as_slice() == bytes => return Ok(()),
+            Some(there) if self.shape() == Shape::Whole && there.as_slice() == bytes => return Ok(()),
             Some(_) => return Err(PlaceError::Exists),
             None => {}
         }
-        self.write(Write::Create { segment: number, bytes: bytes.into() });
-        Ok(())
+        Ok(self.write(Write::Create { segment: number, bytes: bytes.into() })?)
     }
 
     fn append(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<(), PlaceError> {
+        self.check_lives()?;
         let offset = usize::try_from(offset).expect("a small segment");
-        let fits = self.read(|disk| disk.segments.get(&number).map(|s| offset <= s.bytes.len()));
+        let fits = self.read_plate(|disk| disk.segments.get(&number).map(|s| offset <= s.bytes.len()));
         assert!(fits.ok_or(PlaceError::Missing)?, "append past the end of segment {number}");
-        self.write(Write::Append { segment: number, offset, bytes: bytes.into() });
-        Ok(())
+        Ok(self.write(Write::Append { segment: number, offset, bytes: bytes.into() })?)
     }
 
     fn sync(&self, number: u64) -> Result<(), PlaceError> {
-        if !self.read(|disk| disk.segments.contains_key(&number)) {
+        if !self.read_plate(|disk| disk.segments.contains_key(&number)) {
             return Err(PlaceError::Missing);
         }
-        self.write(Write::SyncSegment { segment: number });
-        Ok(())
+        Ok(self.write(Write::SyncSegment { segment: number })?)
     }
 
     fn remove(&self, number: u64) -> Result<(), PlaceError> {
-        self.write(Write::Remove { segment: number });
-        Ok(())
+        Ok(self.write(Write::Remove { segment: number })?)
     }
 }
 
@@ -151,21 +323,19 @@ impl Objects for LiveDisk {
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<(), ObjectError> {
-        self.write(Write::Put { key: key.to_owned(), bytes: bytes.into() });
-        Ok(())
+        Ok(self.write(Write::Put { key: key.to_owned(), bytes: bytes.into() })?)
     }
 
     fn put_if_absent(&self, key: &str, bytes: &[u8]) -> Result<bool, ObjectError> {
         let is_new = self.read(|disk| !disk.objects.contains_key(key));
         if is_new {
-            self.write(Write::PutNew { key: key.to_owned(), bytes: bytes.into() });
+            self.write(Write::PutNew { key: key.to_owned(), bytes: bytes.into() })?;
         }
         Ok(is_new)
     }
 
     fn delete(&self, key: &str) -> Result<(), ObjectError> {
-        self.write(Write::Delete { key: key.to_owned() });
-        Ok(())
+        Ok(self.write(Write::Delete { key: key.to_owned() })?)
     }
 
     fn list(&self, prefix: &str, after: Option<&str>, max: usize) -> Result<Vec<ObjectInfo>, ObjectError> {
@@ -183,23 +353,22 @@ impl Objects for LiveDisk {
     }
 
     fn sync(&self) -> Result<(), ObjectError> {
-        self.write(Write::SyncObjects);
-        Ok(())
+        Ok(self.write(Write::SyncObjects)?)
     }
 }
 
 impl Metastore for LiveDisk {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.read(|disk| disk.rows.get(key).cloned()))
+        Ok(self.read_plate(|disk| disk.rows.get(key).cloned()))
     }
 
     fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        Ok(self.read(|disk| keys.iter().map(|key| disk.rows.get(*key).cloned()).collect()))
+        Ok(self.read_plate(|disk| keys.iter().map(|key| disk.rows.get(*key).cloned()).collect()))
     }
 
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
         let is_in = |key: &[u8]| end.is_none_or(|end| key < end);
-        Ok(self.read(|disk| {
+        Ok(self.read_plate(|disk| {
             let rows = disk.rows.range::<[u8], _>((start, Bound::Unbounded));
             let rows = rows.take_while(|(key, _)| is_in(key)).take(limit);
             rows.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -207,12 +376,11 @@ impl Metastore for LiveDisk {
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-        self.write(Write::Commit(Arc::new(batch.clone())));
-        Ok(())
+        Ok(self.write(Write::Commit(Arc::new(batch.clone())))?)
     }
 
     fn stats(&self) -> Result<StoreStats, StoreError> {
-        Ok(self.read(|disk| StoreStats { disk_bytes: 0, rows_approx: disk.rows.len() as u64 }))
+        Ok(self.read_plate(|disk| StoreStats { disk_bytes: 0, rows_approx: disk.rows.len() as u64 }))
     }
 
     fn close(&self) -> Result<(), StoreError> {
@@ -223,11 +391,11 @@ impl Metastore for LiveDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ace::disk::Crash;
+    use crate::ace::disk::{Crash, Lost, Tail};
 
     #[test]
     fn a_crash_leaves_synced_changes_and_any_part_of_the_rest() {
-        let live = LiveDisk::default();
+        let live = LiveDisk::new(Disk::new(Shape::Grows, 1));
         live.create(1, b"head").unwrap();
         Place::sync(&live, 1).unwrap();
         live.append(1, 4, b"abcdef").unwrap();
@@ -236,8 +404,8 @@ mod tests {
         assert!(live.put_if_absent("blocks/z", b"3").unwrap());
         live.create(2, b"next").unwrap();
         let disk = live.disk();
-        let of = |crash| {
-            let live = LiveDisk::new(disk.after(crash));
+        let of = |tail, objects| {
+            let live = LiveDisk::new(disk.after(&Crash::of_all(1, tail, objects)));
             let segment = |n| Place::read(&live, n, 99).map(|bytes| String::from_utf8(bytes).unwrap()).ok();
             let keys: Vec<_> =
                 Objects::list(&live, "", None, 9).unwrap().into_iter().map(|info| info.key).collect();
@@ -245,22 +413,23 @@ mod tests {
         };
         let some = |text: &str| Some(text.to_owned());
         let all = "blocks/x blocks/y blocks/z".to_owned();
-        assert_eq!(of(Crash::Kept), (some("headabcdef"), some("next"), all.clone()));
-        assert_eq!(of(Crash::Forgotten), (some("head"), None, "blocks/z".to_owned()));
-        assert_eq!(of(Crash::Torn(2)), (some("headab"), some("ne"), all.clone()));
-        assert_eq!(of(Crash::Zeroed).0, some("head\0\0\0\0\0\0"));
-        assert_eq!(of(Crash::ObjectForgotten(0)).2, "blocks/y blocks/z");
-        assert_eq!(of(Crash::JournalForgotten), (some("head"), None, all.clone()));
-        assert_eq!(of(Crash::ObjectsForgotten), (some("headabcdef"), some("next"), "blocks/z".to_owned()));
+        assert_eq!(of(Tail::Kept, Lost::Nothing), (some("headabcdef"), some("next"), all.clone()));
+        assert_eq!(of(Tail::Forgotten, Lost::All), (some("head"), None, "blocks/z".to_owned()));
+        assert_eq!(of(Tail::Torn(2), Lost::Nothing), (some("headab"), some("ne"), all.clone()));
+        assert_eq!(of(Tail::Zeroed, Lost::Nothing).0, some("head\0\0\0\0\0\0"));
+        assert_eq!(of(Tail::Kept, Lost::One(0)).2, "blocks/y blocks/z");
+        assert_eq!(of(Tail::Forgotten, Lost::Nothing), (some("head"), None, all.clone()));
+        assert_eq!(of(Tail::Kept, Lost::All), (some("headabcdef"), some("next"), "blocks/z".to_owned()));
         // Deleted and not synced: it may be there again.
         Objects::sync(&live).unwrap();
         live.delete("blocks/x").unwrap();
         live.remove(1).unwrap();
         let disk = live.disk();
-        assert!(disk.crashes().contains(&Crash::Reappeared));
-        let back = LiveDisk::new(disk.after(Crash::Forgotten));
+        let reappeared = Crash { reappeared: true, ..Crash::kept(1) };
+        assert!(disk.crashes().contains(&reappeared));
+        let back = LiveDisk::new(disk.after(&Crash::forgotten(1)));
         assert!(Objects::get(&back, "blocks/x", None).is_ok());
-        let back = LiveDisk::new(disk.after(Crash::Reappeared));
+        let back = LiveDisk::new(disk.after(&reappeared));
         assert!(Place::read(&back, 1, 9).is_ok() && Objects::get(&back, "blocks/x", None).is_err());
     }
 }

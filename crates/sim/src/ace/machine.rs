@@ -15,15 +15,18 @@ use chiton_journal::Shape;
 use chiton_model::{AttrChange, RenameHow, SetTime};
 use chiton_runtime::{SeededWorld, World};
 use chiton_server::{FilesystemInfo, FormatOptions, Role, Server, ServerOptions};
-use chiton_types::{Ino, Mode, Name, Refusal, Time};
+use chiton_types::{Ino, Mode, Name, PlateId, Plates, Refusal, Time};
 
 use super::disk::Disk;
 use super::live::LiveDisk;
-use super::step::Step;
+use super::one_plate::Lost;
+use super::step::{PLACES, Step};
 use crate::checkers::crash::{Entry, History};
 use crate::model::{Birth, Change, Model, NewInode, unknown};
 
 const SHARDS: u16 = 2;
+/// Of two plates: so that the directories of the vocabulary lie as `step.rs` has it.
+const SHARDS_OF_TWO: u16 = 20;
 /// Payload of a block, in bytes: files of the vocabulary have several.
 const BLOCK_BYTES: usize = 16 << 10;
 /// Length of a segment, in bytes: that of a few operations.
@@ -36,6 +39,7 @@ pub(crate) struct Machine {
     server: Arc<Server>,
     pub(super) client: Client,
     pub(super) world: Arc<SeededWorld>,
+    pub(super) plates: Plates,
     /// The tree that the client should see.
     pub(super) model: Model,
     pub(crate) history: History,
@@ -44,6 +48,8 @@ pub(crate) struct Machine {
     /// Number of steps; each writes different bytes.
     pub(super) steps: u8,
     pub(super) held: Vec<u64>,
+    /// After each step the plates send each other what they owe, before the next one begins.
+    pub(super) is_slow: bool,
 }
 
 /// A machine that is off: its disk, and the tree that it should have.
@@ -89,7 +95,8 @@ pub(crate) fn start_server(
     second: u64,
 ) -> Result<Arc<Server>, String> {
     let world = world(second, second);
-    Server::start_as(Role::serving(info, live.stores()), server_options(), world).map_err(|e| e.to_string())
+    Server::start_as(Role::serving_plates(info, live.all_stores()), server_options(), world)
+        .map_err(|e| e.to_string())
 }
 
 /// The difference between a step and the model.
@@ -97,12 +104,13 @@ pub(super) type Outcome = Result<(), String>;
 
 impl Base {
     /// The tree of the vocabulary: half of it in a checkpoint, the rest in the journal.
-    pub(crate) fn new(shape: Shape) -> Result<Base, String> {
-        let live = LiveDisk::new(Disk::new(shape));
+    pub(crate) fn new(shape: Shape, plates: u16) -> Result<Base, String> {
+        let live = LiveDisk::new(Disk::new(shape, plates));
         let world = world(1, 1);
         let shared: chiton_runtime::SharedWorld = world.clone();
-        let options = FormatOptions { shards: SHARDS, ..FormatOptions::default() };
-        let info = Server::format_with(&[live.stores()], &options, &shared).map_err(|e| e.to_string())?;
+        let shards = if plates == 1 { SHARDS } else { SHARDS_OF_TWO };
+        let options = FormatOptions { shards, plates, ..FormatOptions::default() };
+        let info = Server::format_with(&live.all_stores(), &options, &shared).map_err(|e| e.to_string())?;
         let empty = Base { disk: live.disk(), info, model: Model::new(world.now()) };
         let mut machine = Machine::start(&empty, 10)?;
         let first = [
@@ -125,7 +133,16 @@ impl Base {
         }
         let mut model = machine.model.clone();
         model.close_all();
-        let disk = machine.live.disk().after(super::disk::Crash::Kept);
+        let all = empty.info.plates();
+        let lies_as_said = |(path, plate): &(&str, u16)| {
+            model.find(path).and_then(|ino| all.of(ino)) == Some(PlateId(*plate))
+        };
+        if plates > 1 && !PLACES.iter().all(lies_as_said) {
+            return Err(
+                "the directories are born on other plates: choose another number of shards".to_owned()
+            );
+        }
+        let disk = machine.live.disk().after(&super::disk::Crash::kept(usize::from(plates)));
         let base = Base { disk, info: empty.info, model };
         machine.power_off();
         Ok(base)
@@ -140,9 +157,12 @@ impl Machine {
     pub(crate) fn start(base: &Base, second: u64) -> Result<Machine, String> {
         let live = LiveDisk::new(base.disk.clone());
         let world = world(second, second);
-        let server =
-            Server::start_as(Role::serving(&base.info, live.stores()), server_options(), world.clone())
-                .map_err(|e| e.to_string())?;
+        let server = Server::start_as(
+            Role::serving_plates(&base.info, live.all_stores()),
+            server_options(),
+            world.clone(),
+        )
+        .map_err(|e| e.to_string())?;
         let files =
             FilesOptions { block_bytes: BLOCK_BYTES, flush_interval: LONG, ..FilesOptions::default() };
         let options = ClientOptions {
@@ -153,8 +173,21 @@ impl Machine {
             ..ClientOptions::default()
         };
         let client = chiton_embedded::client(&server, options).map_err(|e| e.to_string())?;
-        let (model, history) = (base.model.clone(), History::new(base.model.clone()));
-        Ok(Machine { live, server, client, world, model, history, made: 0, steps: 0, held: Vec::new() })
+        let (model, plates) = (base.model.clone(), base.info.plates());
+        let history = History::over(plates, base.model.clone());
+        Ok(Machine {
+            live,
+            server,
+            client,
+            world,
+            plates,
+            model,
+            history,
+            made: 0,
+            steps: 0,
+            held: Vec::new(),
+            is_slow: false,
+        })
     }
 
     /// The server, for a look at the tree.
@@ -165,6 +198,16 @@ impl Machine {
     /// The tree that the client should see.
     pub(crate) fn model(&self) -> &Model {
         &self.model
+    }
+
+    pub(crate) fn shared_server(&self) -> Arc<Server> {
+        self.server.clone()
+    }
+
+    /// The client dies.
+    pub(super) fn lose_client(self) -> Lost {
+        drop(self.client);
+        Lost { server: self.server, live: self.live, history: self.history }
     }
 
     pub(crate) fn power_off(self) {
@@ -236,6 +279,9 @@ impl Machine {
             Step::Sync => self.durable(|client| client.sync()),
             Step::Checkpoint => self.server.tidy(),
         };
+        if self.is_slow {
+            self.live.settle();
+        }
         said.map_err(|what| format!("{step}: {what}"))
     }
 
@@ -264,11 +310,51 @@ impl Machine {
         self.tick();
         let now = self.now();
         let expected = self.model.clone().apply(&change, now);
-        if expected.is_ok() {
+        let crosses = self.crosses(&change);
+        if expected.is_ok() && !crosses {
             self.model.apply(&change, now).expect("just tried");
             self.begin(Entry::Act(change, now));
         }
-        same(call(&self.client), expected)
+        same_over(call(&self.client), expected, crosses)
+    }
+
+    /// Whether a change is refused because it concerns several plates.
+    pub(super) fn crosses(&self, change: &Change) -> bool {
+        let place = self.plates.of(change.place());
+        let elsewhere = |ino: Ino| self.plates.of(ino) != place;
+        let named =
+            |dir: Ino, name: &Name| self.model.node(dir).and_then(|dir| dir.entries.get(name)).copied();
+        match change {
+            _ if self.plates.count() == 1 => false,
+            Change::Link { ino, .. } => elsewhere(*ino),
+            Change::Rename { from, from_name, to, to_name, .. } if from != to => {
+                let moved = [named(*from, from_name), named(*to, to_name)];
+                elsewhere(*from)
+                    || moved.into_iter().flatten().any(elsewhere)
+                    // A directory that moves must not come below itself: the plate asks what lies above it.
+                    || moved.into_iter().flatten().any(|ino| self.is_dir(ino))
+                        && [*from, *to].into_iter().any(|dir| self.model.above(dir).into_iter().any(elsewhere))
+            }
+            Change::Rename { .. }
+            | Change::Make { .. }
+            | Change::MakeUnnamed { .. }
+            | Change::LinkUnnamed { .. }
+            | Change::Unlink { .. }
+            | Change::Rmdir { .. }
+            | Change::Write { .. }
+            | Change::Punch { .. }
+            | Change::Copy { .. }
+            | Change::Truncate { .. }
+            | Change::Set { .. }
+            | Change::Xattr { .. }
+            | Change::List { .. }
+            | Change::Open { .. }
+            | Change::Close { .. } => false,
+        }
+    }
+
+    fn is_dir(&self, ino: Ino) -> bool {
+        self.model.node(ino).is_some_and(|node| node.kind == chiton_types::Kind::Dir)
     }
 
     /// The same for one that makes an inode.
@@ -388,6 +474,19 @@ impl Machine {
 /// Compares an answer with the model's.
 pub(super) fn same(answer: Result<(), Refusal>, expected: Result<(), Refusal>) -> Outcome {
     if answer == expected { Ok(()) } else { Err(format!("answered {answer:?}, should be {expected:?}")) }
+}
+
+/// The same of a change that may concern several plates: these refuse it, if nothing else does.
+pub(super) fn same_over(
+    answer: Result<(), Refusal>,
+    expected: Result<(), Refusal>,
+    crosses: bool,
+) -> Outcome {
+    match (answer, expected) {
+        (Err(Refusal::CrossDevice), _) if crosses => Ok(()),
+        (answer, Ok(())) if crosses => same(answer, Err(Refusal::CrossDevice)),
+        (answer, expected) => same(answer, expected),
+    }
 }
 
 fn is_missing(refusal: Refusal) -> bool {

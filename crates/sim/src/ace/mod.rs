@@ -14,6 +14,7 @@
 mod disk;
 mod live;
 mod machine;
+mod one_plate;
 mod perform;
 mod step;
 mod tree;
@@ -28,7 +29,7 @@ use chiton_runtime::{RealWorld, World};
 use parking_lot::Mutex;
 
 use machine::Base;
-use step::VOCABULARY;
+use step::vocabulary;
 use workload::{Done, Workload};
 
 pub use disk::Canary;
@@ -48,6 +49,8 @@ pub struct Options {
     pub canary: Option<Canary>,
     /// The journal is made of objects, as on S3, instead of files that grow.
     pub journal_of_objects: bool,
+    /// Number of plates, 1 or 2.
+    pub plates: u16,
 }
 
 impl Default for Options {
@@ -59,6 +62,7 @@ impl Default for Options {
             failures_max: 20,
             canary: None,
             journal_of_objects: false,
+            plates: 1,
         }
     }
 }
@@ -81,13 +85,13 @@ pub struct Report {
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// Number of steps in the vocabulary.
-pub fn vocabulary_len() -> usize {
-    VOCABULARY.len()
+pub fn vocabulary_len(plates: u16) -> usize {
+    vocabulary(plates).len()
 }
 
 /// A workload in words: its steps by their place in the vocabulary.
-pub fn describe(steps: &[usize]) -> String {
-    let words: Vec<String> = steps.iter().map(|&n| VOCABULARY[n].to_string()).collect();
+pub fn describe(steps: &[usize], plates: u16) -> String {
+    let words: Vec<String> = steps.iter().map(|&n| vocabulary(plates)[n].to_string()).collect();
     words.join("; ")
 }
 
@@ -96,10 +100,11 @@ pub fn describe(steps: &[usize]) -> String {
 /// # Errors
 /// In words, if the small tree cannot be made, or a place is none.
 pub fn run_one(steps: &[usize], options: &Options) -> Result<Report, String> {
-    if let Some(n) = steps.iter().find(|n| **n >= VOCABULARY.len()) {
-        return Err(format!("step {n}: the vocabulary has 0 to {}", VOCABULARY.len() - 1));
+    let known = vocabulary_len(options.plates);
+    if let Some(n) = steps.iter().find(|n| **n >= known) {
+        return Err(format!("step {n}: the vocabulary has 0 to {}", known - 1));
     }
-    let base = Base::new(options.shape())?;
+    let base = Base::new(options.shape(), options.plates)?;
     let clock = RealWorld;
     let begun = clock.monotonic();
     let mut report = Report::default();
@@ -113,7 +118,7 @@ pub fn run_one(steps: &[usize], options: &Options) -> Result<Report, String> {
 /// # Errors
 /// In words, if the small tree cannot be made.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report, String> {
-    let base = Base::new(options.shape())?;
+    let base = Base::new(options.shape(), options.plates)?;
     let clock = RealWorld;
     let begun = clock.monotonic();
     let total: u64 = (1..=options.length).map(|length| options.count(length)).sum();
@@ -153,7 +158,7 @@ impl Options {
 
     /// Number of workloads of a length.
     fn count(&self, length: usize) -> u64 {
-        (VOCABULARY.len() as u64).pow(length as u32).div_ceil(self.stride(length))
+        (vocabulary_len(self.plates) as u64).pow(length as u32).div_ceil(self.stride(length))
     }
 
     /// The n-th workload: shorter ones first, so that the shortest failure is the first.
@@ -164,7 +169,7 @@ impl Options {
             length += 1;
         }
         let mut code = n * self.stride(length);
-        let steps = VOCABULARY.len() as u64;
+        let steps = vocabulary_len(self.plates) as u64;
         (0..length)
             .map(|_| {
                 let step = code % steps;

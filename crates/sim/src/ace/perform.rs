@@ -4,7 +4,7 @@ use chiton_client::OpenFlags;
 use chiton_model::{AttrChange, RenameHow, XattrHow};
 use chiton_types::{Ino, Mode, Time};
 
-use super::machine::{Machine, Outcome, same};
+use super::machine::{Machine, Outcome, same, same_over};
 use crate::checkers::crash::Entry;
 use crate::model::{Change, NewInode, unknown};
 
@@ -91,7 +91,16 @@ impl Machine {
             // Writes to the source are pushed first.
             self.push(Some(source));
             // Shared or copied byte by byte: then it is buffered.
-            self.buffer(ino, Change::Copy { from: source, from_offset: 0, to: ino, to_offset: 0, len });
+            let copy = Change::Copy { from: source, from_offset: 0, to: ino, to_offset: 0, len };
+            let copied = match self.plates.of(source) == self.plates.of(ino) {
+                true => copy,
+                // Blocks are not shared over plates: these are the bytes that the client reads, whatever becomes of the source.
+                false => {
+                    let bytes = self.model.node(source).expect("opened").content.to_vec();
+                    Change::Write { ino, pieces: vec![(0, bytes)], size: 0 }
+                }
+            };
+            self.buffer(ino, copied);
             let client = &self.client;
             let copied = client.copy_range(&client.caller(), source_fh, 0, fh, 0, len);
             if copied != Ok(len) {
@@ -122,13 +131,14 @@ impl Machine {
             Change::Rename { from: from_dir, from_name, to: to_dir, to_name, how, whiteout, owner: (0, 0) }
         };
         let expected = self.model.clone().apply(&rename(unknown(self.made)), now);
-        if expected.is_ok() {
+        let crosses = self.crosses(&rename(unknown(self.made)));
+        if expected.is_ok() && !crosses {
             self.begin(Entry::Act(rename(unknown(self.made)), now));
         }
         let client = &self.client;
         let (from_bytes, to_bytes) = (from_name.as_bytes(), to_name.as_bytes());
         let answer = client.rename(&client.caller(), from_dir, from_bytes, to_dir, to_bytes, how);
-        if let (Ok(()), Ok(())) = (&answer, &expected) {
+        if let (Ok(()), Ok(()), false) = (&answer, &expected, crosses) {
             // The answer lacks the number of the whiteout.
             let left = client.lstat(from).map(|attr| attr.ino);
             let whiteout = match how.leaves_whiteout() {
@@ -138,7 +148,7 @@ impl Machine {
             self.model.apply(&rename(whiteout), now).expect("just tried");
             self.history.replace_last(Entry::Act(rename(whiteout), now));
         }
-        same(answer, expected)
+        same_over(answer, expected, crosses)
     }
 
     pub(super) fn link(&mut self, from: &str, to: &str) -> Outcome {

@@ -7,6 +7,7 @@
 //! ```
 
 use std::fmt;
+use std::sync::LazyLock;
 
 /// One step of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +67,8 @@ pub(crate) enum Step {
     Checkpoint,
 }
 
-/// Everything that workloads are made of.
-pub(crate) const VOCABULARY: &[Step] = &[
+/// What workloads are made of, whatever the number of plates.
+const VOCABULARY: &[Step] = &[
     Step::Create("/n", 0),
     Step::Create("/b/n", 3_000),
     Step::Create("/b/n", 30_000),
@@ -122,6 +123,37 @@ pub(crate) const VOCABULARY: &[Step] = &[
     Step::Whiteout("/a/s", "/b/n"),
     Step::Whiteout("/a/l", "/b/h"),
 ];
+
+/// The plates on which the directories of the small tree lie, of two.
+pub(crate) const PLACES: [(&str, u16); 5] = [("/", 0), ("/a", 1), ("/a/d", 0), ("/b", 0), ("/b/e", 0)];
+
+/// What only a file system with several plates adds: names in directories whose own plate is another than that of their parent.
+/// `/b/e/m` is born on plate 1 and `/a/m` on plate 1, too.
+const OVER_PLATES: &[Step] = &[
+    Step::Mkdir("/a/m"),
+    Step::Mkdir("/b/e/m"),
+    Step::Rmdir("/a/d"),
+    Step::Rmdir("/b/e/m"),
+    Step::Rename("/a/d", "/a/m"),
+    Step::Rename("/a/m", "/a/d"),
+    Step::Rename("/a/d", "/a/l"),
+    Step::Rename("/b/e/m", "/b/e/n"),
+    Step::Rename("/a", "/n"),
+    Step::Exchange("/a", "/b"),
+    Step::Create("/a/d/n", 100),
+    Step::Create("/b/e/m/n", 3_000),
+    Step::Unlink("/a/d/n"),
+    Step::Write { path: "/a/d/n", offset: 50, bytes: 20_000 },
+    Step::Chmod("/a/d", 0o700),
+    Step::Times("/a/d"),
+    Step::SetXattr("/b"),
+];
+
+/// Everything that workloads are made of.
+pub(crate) fn vocabulary(plates: u16) -> &'static [Step] {
+    static ALL: LazyLock<Vec<Step>> = LazyLock::new(|| [VOCABULARY, OVER_PLATES].concat());
+    if plates == 1 { VOCABULARY } else { &ALL }
+}
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

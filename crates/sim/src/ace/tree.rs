@@ -1,10 +1,10 @@
-//! The whole tree as a server shows it.
+//! The whole tree as a server shows it, each inode as its plate does.
 
 use chiton_model::Extent;
 use chiton_objects::Objects;
 use chiton_objects::block::read_block;
 use chiton_server::{EmbeddedSession, Server};
-use chiton_types::{Cred, Ino, Kind};
+use chiton_types::{Cred, Ino, Kind, Plates};
 use chiton_wire::{Answer, Call, Content, Query};
 
 use crate::tree::{Node, Tree};
@@ -14,15 +14,15 @@ use crate::tree::{Node, Tree};
 /// # Errors
 /// The unreadable part, with its path.
 pub(crate) fn look(server: &Server) -> Result<Tree, String> {
-    let session = server.session_embedded("look", Box::new(|_| {}))?;
+    let sessions = Sessions::begin(server, "look")?;
     let objects = server.objects();
     let mut tree = Tree::default();
     let mut to_do = vec![(String::new(), Ino::ROOT)];
     while let Some((path, ino)) = to_do.pop() {
-        let node = node(&session, &*objects, ino).map_err(|what| format!("{path}/: {what}"))?;
+        let node = node(&sessions, &*objects, ino).map_err(|what| format!("{path}/: {what}"))?;
         if node.kind == Kind::Dir {
             let query = Query::ReadDir { dir: ino, cookie: 0, entries_max: 10_000, plus: false };
-            match ask(&session, query)? {
+            match sessions.ask(ino, query)? {
                 Answer::Entries { entries, end: true, .. } => {
                     to_do.extend(
                         entries.into_iter().map(|entry| (format!("{path}/{}", entry.name), entry.ino)),
@@ -37,38 +37,64 @@ pub(crate) fn look(server: &Server) -> Result<Tree, String> {
     Ok(tree)
 }
 
-fn ask(session: &EmbeddedSession, query: Query) -> Result<Answer, String> {
-    let shown = format!("{query:?}");
-    session.ask(&Cred::ROOT, Call::Query(query)).map_err(|failure| format!("{shown}: {failure:?}"))
+/// A session with each plate.
+pub(crate) struct Sessions {
+    plates: Plates,
+    sessions: Vec<EmbeddedSession>,
 }
 
-fn node(session: &EmbeddedSession, objects: &dyn Objects, ino: Ino) -> Result<Node, String> {
-    let Answer::Attr { attr, .. } = ask(session, Query::GetAttr { ino })? else {
+impl Sessions {
+    /// # Errors
+    /// If a plate refuses.
+    pub(crate) fn begin(server: &Server, identity: &str) -> Result<Sessions, String> {
+        let plates = server.plates();
+        let begin = |plate| server.session_embedded_at(plate, identity, Box::new(|_| {}));
+        Ok(Sessions { plates, sessions: plates.all().map(begin).collect::<Result<_, _>>()? })
+    }
+
+    /// That with the plate of an inode.
+    ///
+    /// # Errors
+    /// If no plate has the inode.
+    pub(crate) fn of(&self, ino: Ino) -> Result<&EmbeddedSession, String> {
+        let plate = self.plates.of(ino).ok_or_else(|| format!("inode {ino} is of no shard"))?;
+        Ok(&self.sessions[usize::from(plate.0)])
+    }
+
+    fn ask(&self, ino: Ino, query: Query) -> Result<Answer, String> {
+        let shown = format!("{query:?}");
+        self.of(ino)?.ask(&Cred::ROOT, Call::Query(query)).map_err(|failure| format!("{shown}: {failure:?}"))
+    }
+}
+
+fn node(sessions: &Sessions, objects: &dyn Objects, ino: Ino) -> Result<Node, String> {
+    let Answer::Attr { attr, .. } = sessions.ask(ino, Query::GetAttr { ino })? else {
         return Err("no attributes".to_owned());
     };
     let content = match attr.kind {
-        Kind::File => content(session, objects, ino, attr.size)?,
-        Kind::Symlink => bytes(session, Query::ReadLink { ino })?,
+        Kind::File => content(sessions, objects, ino, attr.size)?,
+        Kind::Symlink => bytes(sessions, ino, Query::ReadLink { ino })?,
         _ => Vec::new(),
     };
-    let names = bytes(session, Query::ListXattr { ino })?;
+    let names = bytes(sessions, ino, Query::ListXattr { ino })?;
     let mut xattrs = std::collections::BTreeMap::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let value = bytes(session, Query::GetXattr { ino, name: name.to_vec() })?;
+        let value = bytes(sessions, ino, Query::GetXattr { ino, name: name.to_vec() })?;
         xattrs.insert(String::from_utf8_lossy(name).into_owned(), value);
     }
     Ok(Node::new(&attr, content, xattrs))
 }
 
-fn bytes(session: &EmbeddedSession, query: Query) -> Result<Vec<u8>, String> {
-    match ask(session, query)? {
+fn bytes(sessions: &Sessions, ino: Ino, query: Query) -> Result<Vec<u8>, String> {
+    match sessions.ask(ino, query)? {
         Answer::Bytes(bytes) => Ok(bytes),
         other => Err(format!("no bytes: {other:?}")),
     }
 }
 
-fn content(session: &EmbeddedSession, objects: &dyn Objects, ino: Ino, size: u64) -> Result<Vec<u8>, String> {
-    let Answer::Map { content, .. } = ask(session, Query::Map { ino, offset: 0, len: size.max(1) })? else {
+fn content(sessions: &Sessions, objects: &dyn Objects, ino: Ino, size: u64) -> Result<Vec<u8>, String> {
+    let Answer::Map { content, .. } = sessions.ask(ino, Query::Map { ino, offset: 0, len: size.max(1) })?
+    else {
         return Err("no map".to_owned());
     };
     let mut bytes = vec![0; size as usize];

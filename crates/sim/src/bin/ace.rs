@@ -16,14 +16,17 @@ Usage: cargo xtask ace [OPTIONS]
   --stride N       of the longest sequences only every N-th
   --only A,B,C     one workload, by its steps (what a failure prints)
   --objects        a journal of objects, as on S3, instead of files that grow
+  --plates N       of a file system with N plates, 1 or 2 (default 1); 2 have some steps more
   --canary NAME    the disk breaks a rule, to see that it is noticed: segments-not-synced, objects-not-synced,
-                   half-commits, commits-forgotten, rotten-objects
+                   half-commits, commits-forgotten, rotten-objects; with --plates 2 also
+                   first-plate-not-synced, second-plate-not-synced, effects-forgotten
   --list           the steps, with their numbers
   --json           the result as JSON, on standard output
 
 Examples:
   cargo xtask ace --length 2
   cargo xtask ace --only 9,45,10
+  cargo xtask ace --length 2 --plates 2
   cargo xtask ace --length 1 --canary objects-not-synced
 
 Exit code: 0 if every result was right, 1 if not, 2 if the options are wrong.
@@ -79,6 +82,12 @@ impl Arguments {
                     let known = Canary::ALL.iter().find(|(known, _)| known == name);
                     asked.options.canary = Some(known.ok_or(format!("unknown canary {name:?}"))?.1);
                 }
+                "--plates" => {
+                    asked.options.plates = match number(value()?)? {
+                        n @ (1 | 2) => n as u16,
+                        _ => return Err("--plates is 1 or 2".to_owned()),
+                    }
+                }
                 "--objects" => asked.options.journal_of_objects = true,
                 "--json" => asked.json = true,
                 "--list" => asked.list = true,
@@ -96,9 +105,10 @@ impl Arguments {
             print!("{HELP}");
             return ExitCode::SUCCESS;
         }
+        let plates = self.options.plates;
         if self.list {
-            for n in 0..ace::vocabulary_len() {
-                println!("{n:3}  {}", ace::describe(&[n]));
+            for n in 0..ace::vocabulary_len(plates) {
+                println!("{n:3}  {}", ace::describe(&[n], plates));
             }
             return ExitCode::SUCCESS;
         }
@@ -149,7 +159,11 @@ impl Arguments {
         let objects = if self.options.journal_of_objects { " --objects" } else { "" };
         let canary = Canary::ALL.iter().find(|(_, known)| self.options.canary == Some(*known));
         let canary = canary.map_or(String::new(), |(name, _)| format!(" --canary {name}"));
-        format!("cargo xtask ace --only {}{objects}{canary}", steps.join(","))
+        let plates = match self.options.plates {
+            1 => String::new(),
+            plates => format!(" --plates {plates}"),
+        };
+        format!("cargo xtask ace --only {}{plates}{objects}{canary}", steps.join(","))
     }
 }
 
@@ -194,6 +208,7 @@ mod tests {
             assert_eq!(Arguments::parse(&args).unwrap().again(&[9, 45, 10]), expect);
         };
         check(&["--length", "2"], "cargo xtask ace --only 9,45,10");
+        check(&["--plates", "2"], "cargo xtask ace --only 9,45,10 --plates 2");
         check(
             &["--objects", "--canary", "rotten-objects"],
             "cargo xtask ace --only 9,45,10 --objects --canary rotten-objects",

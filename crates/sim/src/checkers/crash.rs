@@ -8,7 +8,17 @@
 //!                       accepted: the states from here ─┴──── to here ────┘
 //! ```
 //!
+//! With several plates each has a journal of its own. The tree equals a prefix of the operations of *each* plate, and an operation over
+//! plates, which one of them decides, is there whole or not at all:
+//!
+//! ```text
+//!   plate 0:   act         buffered   act          durable   act │
+//!   plate 1:         act                   pushed  durable       act │     (one of the accepted vectors)
+//! ```
+//!
 //! Invariants:
+//! - An operation belongs to the plate that decides it: that of the directory whose name is given (or taken), or else that of the inode.
+//!   What is promised to be durable is so on all plates.
 //! - An action is in the history from the moment when it begins: an unfinished one may exist or not.
 //! - Content that a client has buffered (written, not closed, fsynced or pushed) may exist from the write on, must
 //!   exist from the push on, and is lost with the client before that (S27).
@@ -17,7 +27,7 @@
 
 use std::collections::BTreeSet;
 
-use chiton_types::{Ino, Time};
+use chiton_types::{Ino, Plates, Time};
 
 use crate::checkers::compare::difference;
 use crate::checkers::violation;
@@ -45,6 +55,7 @@ pub enum Entry {
 pub struct History {
     start: Model,
     entries: Vec<Entry>,
+    plates: Plates,
 }
 
 /// Most files with buffered changes at a crash: each may be there or not.
@@ -53,9 +64,14 @@ const BUFFERED_FILES_MAX: usize = 10;
 const BRANCHES_MAX: usize = 4096;
 
 impl History {
-    /// Nothing happened yet; the state is durable.
+    /// Nothing happened yet; the state is durable. All happens in one order.
     pub fn new(start: Model) -> History {
-        History { start, entries: Vec::new() }
+        History::over(Plates::one(1), start)
+    }
+
+    /// The same with these plates, each of which has an order of its own.
+    pub fn over(plates: Plates, start: Model) -> History {
+        History { start, entries: Vec::new(), plates }
     }
 
     pub fn push(&mut self, entry: Entry) {
@@ -98,7 +114,7 @@ impl History {
     }
 
     /// Judges the tree after a crash of all parties, when the first `begun` entries had begun. Returns the number
-    /// of entries with effects.
+    /// of entries with effects; of several plates the highest of their numbers.
     ///
     /// # Errors
     /// The tree is none of those that it may be: with the difference to each of them.
@@ -117,52 +133,134 @@ impl History {
     /// # Panics
     /// As [`History::judge`].
     pub fn judge_from(&self, floor: usize, begun: usize, found: &Tree) -> Result<usize, Violation> {
+        self.judge_plates(&vec![floor; usize::from(self.plates.count())], begun, found)
+    }
+
+    /// The same where each plate has a number of its own: of the first `floors[p]` entries those of plate p must have their effects.
+    ///
+    /// # Errors
+    /// As [`History::judge`].
+    ///
+    /// # Panics
+    /// As [`History::judge`]; and unless each plate has a number.
+    pub fn judge_plates(&self, floors: &[usize], begun: usize, found: &Tree) -> Result<usize, Violation> {
+        assert_eq!(floors.len(), usize::from(self.plates.count()), "a number of each plate");
         // Buffers seldom matter, and have many choices: first without them.
-        if let Some(n) = self.walk(floor, begun, |n, replay| replay.fits_plainly(found).then_some(n)) {
-            return Ok(n);
+        let mut plainly =
+            |ends: &[usize], replay: &Replay| replay.fits_plainly(found).then(|| ends.iter().copied().max());
+        if let Some(n) = self.walk(floors, begun, &mut plainly) {
+            return Ok(n.unwrap_or(0));
         }
         let mut differences = Vec::new();
-        let fits = |n, replay: &Replay| match replay.fits(found) {
-            None => Some(n),
+        let mut fits = |ends: &[usize], replay: &Replay| match replay.fits(found) {
+            None => Some(ends.iter().copied().max()),
             Some(difference) => {
-                differences.push((n, difference));
+                differences.push((shown(ends), difference));
                 None
             }
         };
-        if let Some(n) = self.walk(floor, begun, fits) {
-            return Ok(n);
+        if let Some(n) = self.walk(floors, begun, &mut fits) {
+            return Ok(n.unwrap_or(0));
         }
+        let floor = shown(floors);
         let mut said = format!("the tree equals no state from entry {floor} (durable) to {begun} (begun):");
-        for (n, difference) in differences {
-            said.push_str(&format!("\n  after {n}: {difference}"));
+        for (ends, difference) in differences {
+            said.push_str(&format!("\n  after {ends}: {difference}"));
         }
         Err(violation("crash oracle", said))
     }
 
-    /// Asks about the state after each number of entries that may be there, until there is an answer.
-    fn walk<T>(
+    /// Asks about the state after each vector of prefixes that may be there, until there is an answer.
+    fn walk<T>(&self, floors: &[usize], begun: usize, ask: Ask<'_, T>) -> Option<T> {
+        let ends = Ends { floors, ends: vec![None; floors.len()] };
+        self.walk_on(0, begun, (ends, 0), Replay::new(&self.start), ask)
+    }
+
+    /// From the state after `first` entries on. There, plates below `from` do not end.
+    fn walk_on<T>(
         &self,
-        floor: usize,
+        first: usize,
         begun: usize,
-        mut ask: impl FnMut(usize, &Replay) -> Option<T>,
+        (mut ends, from): (Ends<'_>, usize),
+        mut replay: Replay,
+        ask: Ask<'_, T>,
     ) -> Option<T> {
-        let mut replay = Replay::new(&self.start);
-        for n in 0..=begun {
-            if n >= floor && (n == floor || self.entries[n - 1] != Entry::Durable) {
-                let answer = ask(n, &replay);
+        for n in first..=begun {
+            let from = if n == first { from } else { 0 };
+            for plate in from..ends.ends.len() {
+                if ends.ends[plate].is_some() || !self.may_end(plate, n, ends.floors[plate]) {
+                    continue;
+                }
+                ends.ends[plate] = Some(n);
+                let all: Option<Vec<usize>> = ends.ends.iter().copied().collect();
+                let answer = match all {
+                    Some(all) => ask(&all, &replay),
+                    None => self.walk_on(n, begun, (ends.clone(), plate + 1), replay.clone(), ask),
+                };
                 if answer.is_some() {
                     return answer;
                 }
+                ends.ends[plate] = None;
             }
-            if n < begun {
-                replay.step(&self.entries[n]);
+            let Some(entry) = self.entries[..begun].get(n) else { continue };
+            let lives = |plate: usize| ends.ends[plate].is_none();
+            if !self.decider(entry).is_none_or(lives) {
+                continue;
+            }
+            if let Err(refused) = replay.step(entry, &|ino| lives(self.plate(ino))) {
+                // What rests on what another plate has lost is lost, too.
+                assert!(ends.ends.iter().any(Option::is_some), "{refused}");
+                return None;
             }
         }
         None
     }
+
+    /// Whether the entries of a plate that have effects may end before the entry `n`. Each state is met once.
+    fn may_end(&self, plate: usize, n: usize, floor: usize) -> bool {
+        let is_own = |entry: &Entry| match self.decider(entry) {
+            Some(decider) => decider == plate,
+            None => *entry != Entry::Durable,
+        };
+        n == floor || n > floor && is_own(&self.entries[n - 1])
+    }
+
+    /// The plate that decides an entry; `None` of those that concern all.
+    fn decider(&self, entry: &Entry) -> Option<usize> {
+        match entry {
+            Entry::Act(change, _) => Some(self.plate(change.place())),
+            Entry::Buffered(ino, ..) | Entry::Pushed(Some(ino)) | Entry::Lost(ino) => Some(self.plate(*ino)),
+            Entry::Pushed(None) | Entry::Durable => None,
+        }
+    }
+
+    fn plate(&self, ino: Ino) -> usize {
+        match self.plates.count() {
+            1 => 0,
+            _ => self.plates.of(ino).map_or(0, |plate| usize::from(plate.0)),
+        }
+    }
+}
+
+/// Asked about the ends of the plates' prefixes, and the state.
+type Ask<'a, T> = &'a mut dyn FnMut(&[usize], &Replay) -> Option<T>;
+
+/// Where the prefix of each plate ends, as far as that is chosen.
+#[derive(Clone)]
+struct Ends<'a> {
+    floors: &'a [usize],
+    ends: Vec<Option<usize>>,
+}
+
+fn shown(ends: &[usize]) -> String {
+    match ends {
+        [only] => only.to_string(),
+        ends => format!("{ends:?}"),
+    }
 }
 
 /// The model on its way through a history: in more than one state once something was lost.
+#[derive(Clone)]
 struct Replay {
     branches: Vec<Branch>,
 }
@@ -179,9 +277,10 @@ impl Replay {
         Replay { branches: vec![Branch { model: start.clone(), buffered: Vec::new() }] }
     }
 
-    fn step(&mut self, entry: &Entry) {
+    /// `lives` says which files' plates have not ended.
+    fn step(&mut self, entry: &Entry, lives: &dyn Fn(Ino) -> bool) -> Result<(), String> {
         let Entry::Lost(ino) = entry else {
-            return self.branches.iter_mut().for_each(|branch| branch.step(entry));
+            return self.branches.iter_mut().try_for_each(|branch| branch.step(entry, lives));
         };
         let mut after: Vec<Branch> = Vec::new();
         for branch in self.branches.drain(..) {
@@ -193,6 +292,7 @@ impl Replay {
         }
         assert!(after.len() <= BRANCHES_MAX, "{} states that losses may have left", after.len());
         self.branches = after;
+        Ok(())
     }
 
     /// Whether a state without any buffered content fits.
@@ -228,22 +328,24 @@ impl Branch {
         (0..=of_file.len()).map(left).collect()
     }
 
-    fn step(&mut self, entry: &Entry) {
+    fn step(&mut self, entry: &Entry, lives: &dyn Fn(Ino) -> bool) -> Result<(), String> {
         match entry {
             Entry::Act(action, time) => {
-                let done = self.model.apply(action, *time);
-                assert_eq!(done, Ok(()), "the model refuses {action:?}, which was carried out");
+                let refused =
+                    |refusal| format!("the model refuses {action:?}, which was carried out: {refusal:?}");
+                self.model.apply(action, *time).map_err(refused)?;
             }
             Entry::Buffered(ino, action, time) => self.buffered.push((*ino, action.clone(), *time)),
             Entry::Pushed(which) => {
                 let (due, rest) = std::mem::take(&mut self.buffered)
                     .into_iter()
-                    .partition(|(ino, ..)| which.is_none_or(|which| which == *ino));
+                    .partition(|(ino, ..)| which.map_or_else(|| lives(*ino), |which| which == *ino));
                 self.buffered = rest;
                 apply_buffered(&mut self.model, &due);
             }
             Entry::Lost(_) | Entry::Durable => {}
         }
+        Ok(())
     }
 
     /// The difference to the state without buffered content, unless some choice of it fits.
@@ -305,14 +407,14 @@ mod tests {
     /// The tree after a crash that loses all entries from `n` on.
     fn after(entries: &[Entry], n: usize) -> Tree {
         let mut replay = Replay::new(&start());
-        entries[..n].iter().for_each(|entry| replay.step(entry));
+        entries[..n].iter().for_each(|entry| replay.step(entry, &|_| true).unwrap());
         let mut model = replay.branches[0].model.clone();
         model.close_all();
         model.to_tree()
     }
 
     fn history(entries: &[Entry]) -> History {
-        History { start: start(), entries: entries.to_vec() }
+        History { entries: entries.to_vec(), ..History::new(start()) }
     }
 
     #[test]
@@ -403,5 +505,104 @@ mod tests {
         let kept = self::history(&[&kept[..], &[Entry::Durable]].concat());
         let left = acts(&[&a, &b, &other, &third]);
         assert!(kept.judge(kept.len(), &after(&left, left.len())).is_err());
+    }
+
+    /// Two shards, two plates: /d lives on the second one, and with it the names in it.
+    fn over_plates() -> (History, Vec<Entry>) {
+        let d = Ino::new(chiton_types::ShardId(1), 1);
+        let name = |name: &str| Name::try_from(name).unwrap();
+        let act = |n: i64, change| Entry::Act(change, Time(n));
+        let dir = Change::Make {
+            parent: Ino::ROOT,
+            name: name("d"),
+            ino: d,
+            what: NewInode::Dir,
+            birth: Birth::of_root(0o755),
+        };
+        let below = |file: &str, counter| Change::Make {
+            parent: d,
+            name: name(file),
+            ino: Ino::new(chiton_types::ShardId(1), counter),
+            what: NewInode::File(b"x".to_vec()),
+            birth: Birth::of_root(0o644),
+        };
+        let moved = Change::Rename {
+            from: Ino::ROOT,
+            from_name: name("d"),
+            to: Ino::ROOT,
+            to_name: name("e"),
+            how: chiton_model::RenameHow::Replace,
+            whiteout: crate::model::unknown(0),
+            owner: (0, 0),
+        };
+        let entries = vec![
+            act(1, dir),           // plate 0
+            act(2, below("f", 2)), // plate 1
+            Entry::Durable,
+            make("a", 3, b""),     // plate 0
+            act(4, below("g", 3)), // plate 1
+            act(5, moved),         // plate 0, and the inode is of plate 1
+            act(6, below("h", 4)), // plate 1
+        ];
+        let plates = Plates::new(2, 2).unwrap();
+        (History { entries: entries.clone(), ..History::over(plates, start()) }, entries)
+    }
+
+    #[test]
+    fn each_plate_has_a_prefix_of_its_own_no_shorter_than_the_last_promise() {
+        let (history, entries) = over_plates();
+        let judge = |kept: &[usize]| {
+            let kept: Vec<Entry> = kept.iter().map(|n| entries[*n].clone()).collect();
+            history.judge(entries.len(), &after(&kept, kept.len()))
+        };
+        let prefixes = |own: [usize; 3]| (0..=3).map(move |n| own[..n].to_vec());
+        for zero in prefixes([0, 3, 5]) {
+            for one in prefixes([1, 4, 6]) {
+                let mut kept = [zero.clone(), one.clone()].concat();
+                kept.sort_unstable();
+                let is_possible = !zero.is_empty() || one.is_empty();
+                if is_possible {
+                    let is_right = !zero.is_empty() && !one.is_empty();
+                    assert_eq!(judge(&kept).is_ok(), is_right, "{kept:?}: {:?}", judge(&kept));
+                }
+            }
+        }
+        // A hole in the order of one plate.
+        assert!(judge(&[0, 1, 5]).is_err());
+        assert!(judge(&[0, 1, 3, 6]).is_err());
+        // The same history of one plate has one order.
+        let one = History { entries: entries.clone(), ..History::new(start()) };
+        assert!(judge(&[0, 1, 4]).is_ok());
+        let without_a: Vec<Entry> = [0, 1, 4].iter().map(|n| entries[*n].clone()).collect();
+        assert!(one.judge(entries.len(), &after(&without_a, 3)).is_err());
+    }
+
+    #[test]
+    fn a_plate_that_lives_keeps_all_that_it_has_answered() {
+        let (history, entries) = over_plates();
+        let kept: Vec<Entry> = [0, 1, 3, 4].iter().map(|n| entries[*n].clone()).collect();
+        let found = after(&kept, kept.len());
+        assert!(history.judge_plates(&[2, 2], 7, &found).is_ok());
+        assert!(history.judge_plates(&[2, 5], 7, &found).is_ok());
+        assert!(history.judge_plates(&[2, 7], 7, &found).is_err(), "plate 1 has lost h");
+        assert!(history.judge_plates(&[7, 2], 7, &found).is_err(), "plate 0 has lost the rename");
+    }
+
+    #[test]
+    fn half_an_operation_over_plates_is_seen() {
+        let (history, entries) = over_plates();
+        let all = after(&entries, entries.len());
+        assert!(history.judge(7, &all).is_ok());
+        let d = Ino::new(chiton_types::ShardId(1), 1);
+        // The name is another, and the inode does not know it.
+        let mut half = all.clone();
+        half.nodes.get_mut("/e").unwrap().ctime = Time(4);
+        assert!(history.judge(7, &half).is_err());
+        // The inode knows it, and the directory does not.
+        let before: Vec<Entry> = entries[..5].to_vec();
+        let mut half = after(&before, 5);
+        let dir = half.nodes.values_mut().find(|node| node.ino == d).unwrap();
+        dir.ctime = Time(5);
+        assert!(history.judge(7, &half).is_err());
     }
 }

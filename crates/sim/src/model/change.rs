@@ -124,6 +124,29 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The inode whose plate decides it: the directory whose name is given or taken (of a rename, the new one), or else the inode.
+    pub fn place(&self) -> Ino {
+        match self {
+            Change::Make { parent, .. }
+            | Change::MakeUnnamed { parent, .. }
+            | Change::LinkUnnamed { parent, .. }
+            | Change::Link { parent, .. }
+            | Change::Unlink { parent, .. }
+            | Change::Rmdir { parent, .. } => *parent,
+            Change::Rename { to, .. } | Change::Copy { to, .. } => *to,
+            Change::Write { ino, .. }
+            | Change::Punch { ino, .. }
+            | Change::Truncate { ino, .. }
+            | Change::Set { ino, .. }
+            | Change::Xattr { ino, .. }
+            | Change::List { ino, .. }
+            | Change::Open { ino }
+            | Change::Close { ino } => *ino,
+        }
+    }
+}
+
 /// The inode that [`Change::Make`] creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewInode {
