@@ -449,6 +449,8 @@ pub(crate) enum Group {
     Restart,
     /// Decoupled creates on a mount, creates elsewhere while a subtree is merged, branches.
     Subtrees,
+    /// Creates in different directories with two plates, beside one; directories made and removed over plates.
+    Plates,
     /// Appends to a file that other processes follow on another mount, under two policies.
     Readers,
 }

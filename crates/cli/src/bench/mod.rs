@@ -6,6 +6,7 @@
 mod durable;
 mod engine;
 mod mount;
+mod plates;
 mod readers;
 mod restart;
 mod seqio;
@@ -50,7 +51,7 @@ fn run_all(args: &BenchAll) -> Outcome {
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
-    let groups: [(Group, &str, Measure); 9] = [
+    let groups: [(Group, &str, Measure); 10] = [
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
@@ -59,6 +60,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Seqio, "one large file", seqio::measure),
         (Group::Restart, "restart", restart::measure),
         (Group::Subtrees, "subtrees", subtrees::measure),
+        (Group::Plates, "several plates", plates::measure),
         (Group::Readers, "readers of a file during writes", readers::measure),
     ];
     let mut report = Report::default();

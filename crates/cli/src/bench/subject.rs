@@ -20,9 +20,13 @@ pub(super) struct Subject {
 
 impl Subject {
     pub(super) fn start(plan: &Plan, name: &str) -> Outcome<Subject> {
+        Subject::start_with(plan, name, &FormatOptions::default())
+    }
+
+    pub(super) fn start_with(plan: &Plan, name: &str, format: &FormatOptions) -> Outcome<Subject> {
         let data = plan.dir.join(name);
         let world: SharedWorld = Arc::new(RealWorld);
-        Server::format(&data, &FormatOptions::default(), &world).map_err(Failure::from)?;
+        Server::format(&data, format, &world).map_err(Failure::from)?;
         Subject::open(&data)
     }
 
