@@ -94,6 +94,12 @@ pub fn check_mount_point(dir: &Path, over_entries: bool) -> Result<(), MountErro
     checked(dir, &MountOptions { over_entries, ..MountOptions::default() }).map(drop)
 }
 
+/// Whether the process behind a mount at `dir` is dead. The kernel asks it for statfs(2) each time; attributes of a mount whose process
+/// died a moment ago it may still answer itself.
+pub fn is_dead(dir: &Path) -> bool {
+    rustix::fs::statvfs(dir).is_err_and(|errno| errno == Errno::NOTCONN)
+}
+
 fn checked(dir: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
     let refused = |error: io::Error| match error.raw_os_error() {
         Some(libc::ENOENT) => MountError::NotFound(dir.to_owned()),
@@ -103,9 +109,7 @@ fn checked(dir: &Path, options: &MountOptions) -> Result<PathBuf, MountError> {
     let dir = dir.canonicalize().map_err(refused)?;
     // Looked up before the directory is touched: a mount of ours that hangs must not hang us.
     if mount_table::last_at(&dir).is_some_and(|found| found.kind == mount_table::KIND) {
-        let dead =
-            matches!(std::fs::metadata(&dir), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN));
-        return Err(if dead { MountError::Dead(dir) } else { MountError::AlreadyMounted(dir) });
+        return Err(if is_dead(&dir) { MountError::Dead(dir) } else { MountError::AlreadyMounted(dir) });
     }
     if !dir.metadata().map_err(refused)?.is_dir() {
         return Err(MountError::NotDir(dir));

@@ -74,7 +74,7 @@ mod open_files;
 mod panic_guard;
 mod proc_status;
 
-pub use attach::check_mount_point;
+pub use attach::{check_mount_point, is_dead};
 pub use control::{
     AwaitedEnd, ControlReply, ControlRequest, GiveBack, Progress, ask_control, await_end, control_name,
 };

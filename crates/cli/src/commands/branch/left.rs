@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::tree::Tree;
@@ -12,7 +11,7 @@ use super::tree::Tree;
 /// fails later with a message.
 pub(super) fn sweep(tree: &Tree) {
     for user in tree.realms.dead_users() {
-        if is_dead(&user.mountpoint) && take_away(&user.mountpoint) {
+        if chiton_fuse::is_dead(&user.mountpoint) && take_away(&user.mountpoint) {
             chiton_runtime::log_line!(
                 "chiton: detached the mount at {}, whose process {} has died",
                 user.mountpoint.display(),
@@ -20,11 +19,6 @@ pub(super) fn sweep(tree: &Tree) {
             );
         }
     }
-}
-
-/// Whether the process behind a mount is dead, as the kernel reports.
-fn is_dead(dir: &Path) -> bool {
-    std::fs::metadata(dir).is_err_and(|e| e.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }
 
 fn take_away(dir: &Path) -> bool {
