@@ -147,8 +147,11 @@ impl Plate {
         for request in batch.drain(..) {
             log_request(session, &request);
             if self.is_stopping() {
-                replies.push(stopped(request.id, &m));
-            } else if self.options.read_only && changes(&request.call) {
+                // Its connection closes, and the client asks the next server. A refusal would reach programs, and a push of buffered
+                // content would count as lost.
+                continue;
+            }
+            if self.options.read_only && changes(&request.call) {
                 replies.push(unchanged(request.id, &m));
             } else if !self.peers.is_alone() && needs_one_plate(&request.call) {
                 replies.push(unsupported(request.id, &m));
