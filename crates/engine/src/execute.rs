@@ -4,14 +4,13 @@
 //! - Either nothing happened (any [`Stop`]) or the operation is applied and its one frame is written.
 //! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
 
-use chiton_model::{Body, Event, Hold, Make, NameTouch, Op, Outcome};
+use chiton_model::{Body, Event, Hold, NameTouch, Op, Outcome};
 use chiton_namespace::{Context, Fault, Planned, plan};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
 use chiton_wire::{Acknowledged, Again, Failure, LeaseMode, OpKey, is_policy_attribute};
 use smallvec::SmallVec;
 
-use crate::decoupled::Decoupled;
 use crate::dedup::{Done, Standing};
 use crate::dispatch::clamp;
 use crate::engine::Engine;
@@ -19,8 +18,7 @@ use crate::lingering::lets_linger;
 use crate::moment::{Health, Moment};
 use crate::opens::Opens;
 use crate::parts::{Clients, Output, Shards};
-use crate::peers::{born_elsewhere, unnumbered_key};
-use crate::placement::{birth_key, draw_shard};
+use crate::peers::{born_elsewhere, made_elsewhere, unnumbered_key};
 use crate::sessions::Slot;
 use crate::step::{Progress, Stop};
 use crate::volatile::NOT_JOURNALLED;
@@ -228,77 +226,6 @@ impl Engine {
         Ok(extents.iter().any(|e| !e.block.is_hole()))
     }
 
-    /// The number for a new inode, and whether it is the next of its counter.
-    #[inline]
-    fn offer(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<(Ino, bool), Stop> {
-        let (parent, dir_name) = if let Op::Make { parent, name, make, .. } = call.op {
-            (parent, Some(name).filter(|_| matches!(make, Make::Dir)))
-        } else if let Op::MakeUnnamed { parent, .. } = call.op {
-            (parent, None)
-        } else if let Op::Rename { from, how, .. } = call.op
-            && how.leaves_whiteout()
-        {
-            // The whiteout's.
-            (from, None)
-        } else {
-            return Ok((Ino(0), false));
-        };
-        if let (Some(again), Some(peers)) = (call.again, &mut self.peers)
-            && again.ino != Ino(0)
-            && !self.shards.ns.owns(again.ino)
-            && let Some(ino) = peers.offer_former(again.ino, &mut self.queue)?
-        {
-            return Ok((ino, false));
-        }
-        if let Some(again) = call.again.filter(|again| again.ino != Ino(0) && self.shards.ns.owns(again.ino))
-            && let Some(ino) = self.shards.offer_former(again.ino)?
-        {
-            return Ok((ino, false));
-        }
-        if let Some(acknowledged) = call.acknowledged {
-            return Ok((self.offer_acknowledged(call, acknowledged)?, false));
-        }
-        if let Some(Decoupled { numbers, .. }) = &self.decoupled {
-            let shard = match dir_name {
-                Some(name) => numbers.pick(birth_key(*parent, name.hash64())),
-                None => parent.shard(),
-            };
-            return match numbers.offer(shard)? {
-                Some(ino) => Ok((ino, true)),
-                None => Err(Stop::Wait(Wait::Numbers)),
-            };
-        }
-        let shard = match dir_name {
-            Some(name) => draw_shard(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
-            None => parent.shard(),
-        };
-        if usize::from(shard.0) >= self.shards.inodes.shard_count() {
-            return Err(Refusal::Stale.into());
-        }
-        if let Some(peers) = self.peers.as_mut().filter(|_| !self.shards.ns.owns(Ino::new(shard, 0))) {
-            return match peers.offer(shard, &mut self.queue) {
-                Some(ino) => Ok((ino, true)),
-                None => Err(Stop::Wait(Wait::Numbers)),
-            };
-        }
-        match self.shards.inodes.offer(shard, m.durable) {
-            Ok(ino) => Ok((ino, true)),
-            Err(position) => Err(Stop::Wait(Wait::Durable(position))),
-        }
-    }
-
-    /// The number just offered was used.
-    #[inline]
-    fn use_number(&mut self, ino: Ino) {
-        if let Some(decoupled) = &mut self.decoupled {
-            decoupled.numbers.take(ino);
-        } else if let Some(peers) = self.peers.as_mut().filter(|_| !self.shards.ns.owns(ino)) {
-            peers.take(ino);
-        } else if let Some(counter_end) = self.shards.inodes.take(ino.shard()) {
-            self.output.reserve(ino.shard(), counter_end, &mut self.shards);
-        }
-    }
-
     fn plan_policy(&mut self, call: &OpCall<'_>, now: Time) -> Result<Planned, Stop> {
         if self.is_realm() {
             // A decoupled client's engine does not store policies: the main server does.
@@ -367,7 +294,10 @@ impl Engine {
         let attr = match self.shards.ns.attr(done.subject) {
             _ if done.subject == Ino(0) => None,
             Ok(attr) => Some(attr),
-            Err(chiton_namespace::Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            Err(Fault::Elsewhere(ino)) => {
+                made_elsewhere(&self.shards.ns, call.op, call.cred, ino, call.former_time().unwrap_or(m.now))?
+            }
             Err(_) => None,
         };
         // An open that the client knows of (it was answered) was declared again by itself.
@@ -384,7 +314,9 @@ impl Engine {
         // Of another inode the client knows nothing by now: what it knew ended with the connection.
         let outcome = Outcome { attr, gone: done.gone(), other: None, time };
         let lease = match &outcome.attr {
-            Some(attr) if call.leases => self.clients.lease_in_passing(attr, call.slot, m),
+            Some(attr) if call.leases && self.shards.ns.owns(attr.ino) => {
+                self.clients.lease_in_passing(attr, call.slot, m)
+            }
             _ => LeaseMode::None,
         };
         Ok(Performed { position: done.position, outcome, lease, parent_leased: false })
@@ -472,17 +404,6 @@ impl Shards {
         let Some(attr) = &outcome.attr else { return };
         if self.orphans.insert(attr.ino) && !opens.is_open(attr.ino) {
             self.reclaims.push_back(attr.ino);
-        }
-    }
-
-    /// The number that an inode had before the server lost it; unless it is in use, by a defect of the client.
-    pub(crate) fn offer_former(&self, ino: Ino) -> Result<Option<Ino>, Stop> {
-        let former = self.inodes.is_former(ino, &self.marks_at_start)
-            && !self.ns.decouplings().any(|d| d.map.overlaps(ino, Ino(ino.0 + 1)));
-        match self.ns.attr(ino) {
-            Err(chiton_namespace::Fault::Refused(Refusal::Stale)) if former => Ok(Some(ino)),
-            Err(chiton_namespace::Fault::Missing(needs)) if former => Err(Stop::Missing(needs)),
-            _ => Ok(None),
         }
     }
 

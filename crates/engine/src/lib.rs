@@ -38,6 +38,7 @@ mod locks;
 mod opens;
 
 mod inodes;
+mod offer;
 mod placement;
 
 mod path;

@@ -16,7 +16,7 @@ use chiton_wire::{Call, Failure, Recall, RefuseReason};
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::parts::Clients;
-use crate::peers::unnumbered_key;
+use crate::peers::is_of_ticket;
 use crate::sessions::{Slot, clip_identity, event_identity};
 use crate::step::{Command, Step};
 use crate::wait_queue::{Task, Wait};
@@ -129,7 +129,7 @@ impl Engine {
         let ended = self.clients.sessions.remove(session, self.output.position)?;
         for ticket in self.queue.waiting.select(|task, _| task.session == session) {
             self.clients.locks.cancel(ticket);
-            self.give_up_crossings(|key| *key == unnumbered_key(ticket.0, (key.seq.0 & 0xffff) as usize));
+            self.give_up_crossings(|key| is_of_ticket(*key, ticket.0));
             self.answer_waiting(ticket, Err(Failure::SessionGone), m);
         }
         self.give_up_crossings(|key| key.session == session);

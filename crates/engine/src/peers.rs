@@ -37,8 +37,7 @@ use crate::parts::Queue;
 use crate::step::{Command, Progress, Step, Stop};
 use crate::wait_queue::{Task, Wait};
 
-pub(crate) use crossing::Crossing;
-pub(crate) use crossing::born_elsewhere;
+pub(crate) use crossing::{Crossing, born_elsewhere, made_elsewhere};
 pub use rows::PeerState;
 pub(crate) use rows::{PeerRows, TAGS};
 
@@ -493,6 +492,11 @@ impl Engine {
 /// The key of an operation that is never sent again: of the request that has this ticket, the operation at this place.
 pub(crate) fn unnumbered_key(ticket: u64, at: usize) -> OpKey {
     OpKey { session: SessionId(0), seq: Seq(ticket << 16 | at as u64) }
+}
+
+/// Whether it is a key of [`unnumbered_key`] for the request with this ticket.
+pub(crate) fn is_of_ticket(key: OpKey, ticket: u64) -> bool {
+    key.session == SessionId(0) && key.seq.0 >> 16 == ticket
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_model::{Event, Op};
-use chiton_namespace::{Context, Fault, Namespace, Planned, plan};
-use chiton_types::{Cred, Ino, Kind, PlateId, Position, Refusal};
+use chiton_model::{Event, Make, Op};
+use chiton_namespace::permission::{self, Birth, Newborn};
+use chiton_namespace::{Context, Fault, Namespace, PlanState, Planned, plan};
+use chiton_types::{Attr, Cred, Ino, Kind, PlateId, Position, Refusal, Time};
 use chiton_wire::{GuardedRow, OpKey, PeerMessage};
 
 use super::view::OverPlates;
@@ -215,7 +216,35 @@ fn named_elsewhere(ns: &Namespace, op: &Op, ino: Ino) -> Result<BTreeSet<Ino>, S
 }
 
 /// Attributes of a directory that is born at another plate, as the deciding one answers them.
-pub(crate) fn born_elsewhere(events: &[Event]) -> Option<chiton_types::Attr> {
+pub(crate) fn born_elsewhere(events: &[Event]) -> Option<Attr> {
     let attr = events.first()?.born(Position(0))?;
     (attr.kind == Kind::Dir).then_some(attr)
+}
+
+/// The same for an operation that is sent again: the directory as its birth made it, of which only the other plate knows more.
+pub(crate) fn made_elsewhere(
+    ns: &Namespace,
+    op: &Op,
+    cred: &Cred,
+    ino: Ino,
+    time: Time,
+) -> Result<Option<Attr>, Stop> {
+    let Op::Make { parent, name, make: Make::Dir, mode } = op else { return Ok(None) };
+    let dir = PlanState::inode(ns, *parent)?;
+    let inherited = permission::default_list(ns, &dir)?;
+    let newborn = Newborn { kind: Kind::Dir, rdev: 0, mode: *mode, umask: cred.umask };
+    let Birth { mode, gid, .. } = permission::birth(cred, &dir, inherited.as_ref(), newborn)?;
+    let make = Event::Make {
+        parent: *parent,
+        name: name.clone(),
+        ino,
+        kind: Kind::Dir,
+        mode,
+        uid: cred.uid,
+        gid,
+        rdev: 0,
+        time,
+        content: Vec::new(),
+    };
+    Ok(born_elsewhere(&[make]))
 }

@@ -90,6 +90,19 @@ type Next = Box<dyn FnOnce(&mut Cluster)>;
 
 const SHARDS: u16 = 4;
 
+/// Of a segment that begins at this position.
+fn header(first: Position) -> SegmentHeader {
+    SegmentHeader {
+        is_claim: false,
+        journal: 1,
+        nonce: 1,
+        epoch: Epoch(1),
+        segment: 1,
+        first,
+        durable: Position(0),
+    }
+}
+
 fn session(client: usize, plate: usize) -> SessionId {
     SessionId((plate as u64 + 1) * 1000 + client as u64)
 }
@@ -127,15 +140,7 @@ fn start(
     };
     let engine = Engine::from_rows(settings, ns, own, &m);
     let mut node = Node { plate, engine, rows, frames, m, boot, answers: BTreeMap::new() };
-    let header = SegmentHeader {
-        is_claim: false,
-        journal: 1,
-        nonce: 1,
-        epoch: Epoch(1),
-        segment: 1,
-        first: Position(1),
-        durable: Position(0),
-    };
+    let header = header(Position(1));
     let mut segment = header.encode();
     let mut sealed: Vec<u8> = node.frames.iter().flat_map(|frame| frame.bytes.clone()).collect();
     chiton_journal::seal_frames(&mut sealed);
@@ -175,15 +180,7 @@ impl Node {
         let (bytes, events) = self.engine.frames();
         if events > 0 {
             let first = self.frames.last().map_or(Position(1), |frame| frame.last.next());
-            let header = SegmentHeader {
-                is_claim: false,
-                journal: 1,
-                nonce: 1,
-                epoch: Epoch(1),
-                segment: 1,
-                first,
-                durable: Position(0),
-            };
+            let header = header(first);
             let mut at = 0;
             let mut segment = header.encode();
             let from = segment.len();
@@ -654,4 +651,25 @@ fn a_directory_born_elsewhere_inherits_the_default_list() {
         };
         assert_eq!(stored, Ok(list.clone()), "{ino}");
     }
+}
+
+/// The answer to a mkdir is lost with its connection: sent again, it is answered with the same directory, wherever that is.
+#[test]
+fn a_repeated_mkdir_is_answered_with_its_directory() {
+    let mut cluster = Cluster::new(1, 2, 1);
+    cluster.clients[0].ops_left = 0;
+    for n in 0..8 {
+        let name = Name::new(&[b'a' + n]).expect("a name");
+        let op = Op::Make { parent: Ino::ROOT, name, make: Make::Dir, mode: Mode(0o750) };
+        let seq = Seq(u64::from(n) + 1);
+        let sent = Sent { plate: 0, seq, op, answer: None, first: None, is_settled: false };
+        cluster.clients[0].sent.push(sent);
+        cluster.ask(0, usize::from(n), None);
+        cluster.run(0);
+        // The answer must be the first again: the harness compares the numbers.
+        cluster.ask(0, usize::from(n), Some(Again::default()));
+    }
+    let is_elsewhere = |ino: &Ino| cluster.plates.of(*ino) == Some(PlateId(1));
+    assert!(cluster.dirs.iter().any(is_elsewhere), "some of eight names are born on the other plate");
+    cluster.check();
 }
