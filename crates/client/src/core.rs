@@ -195,7 +195,7 @@ impl Core {
     }
 
     /// Makes the kernel forget the content of files that are open. It waits for pages that are being read, and a read waits for
-    /// the link, whose thread this is: so it is waited for a moment, and goes on beside.
+    /// the link, whose thread this is. So the caller waits a moment, and the invalidation continues on another thread.
     pub(crate) fn invalidate_content(&self, open: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned().filter(|_| !open.is_empty()) else { return };
         wait_a_moment(move || open.into_iter().for_each(|ino| invalidator.inval_inode(ino)));
@@ -208,7 +208,7 @@ impl Core {
             return invalidate(&**invalidator, dir, taken);
         }
         // A plate recalls leases also for operations of this client that another plate decides. The kernel holds the locks of these
-        // directories until the operation is answered: so it is waited for a moment, and goes on beside.
+        // directories until the operation is answered. So the caller waits a moment, and the invalidation continues on another thread.
         let invalidator = invalidator.clone();
         wait_a_moment(move || invalidate(&*invalidator, dir, taken));
     }

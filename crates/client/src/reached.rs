@@ -18,7 +18,7 @@ use crate::service::Service;
 use crate::write_behind::{Limits, WriteBehind, WriteBehinds};
 use crate::{ClientOptions, ConnectError, Dialer, RecallInbox};
 
-/// A file system that was reached: what a client stands on.
+/// The connections to a file system, over which a client is built.
 pub(crate) struct Reached {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) inbox: Arc<RecallInbox>,
@@ -62,7 +62,7 @@ impl Reached {
 /// A session, its write-behind, and the answer to its greeting.
 type Begun = (Arc<dyn Service>, Arc<WriteBehind>, Welcome);
 
-/// What the sessions have in common.
+/// The parts that all sessions share.
 struct Dialing<'a> {
     dialer: Arc<dyn Dialer>,
     options: &'a ClientOptions,

@@ -64,13 +64,13 @@ impl Handler for RecallHandler {
             write_behind.flush(None);
         }
         if keep > LeaseMode::None {
-            // What is cached stays; what is dirty is pushed.
+            // Cached content stays; dirty content is pushed.
             for ino in self.files.weaken_idle(inodes, keep) {
                 self.weaken(ino, keep);
             }
             return;
         }
-        // What is dirty is pushed file by file; the rest is only cached.
+        // Dirty content is pushed file by file; the rest is only cached.
         for ino in self.files.known(inodes) {
             self.weaken(ino, LeaseMode::None);
         }

@@ -37,7 +37,7 @@ pub struct Offline {
     damage: Option<String>,
 }
 
-/// What is of one plate.
+/// The state of one plate.
 struct PlateParts {
     plate: PlateId,
     store: Arc<dyn Metastore>,

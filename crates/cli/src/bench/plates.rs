@@ -20,7 +20,7 @@ const CREATES: u64 = 200_000;
 /// Directories that are made and removed one after the other.
 const DIRS: u64 = 2_000;
 
-/// What one file system did.
+/// Rates of one file system.
 struct Rates {
     creates: f64,
     /// Creates a second of processor time of this process.

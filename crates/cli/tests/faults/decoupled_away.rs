@@ -140,7 +140,7 @@ fn a_lookup_that_was_sent_when_the_server_died_does_not_wait_for_the_next() {
 
 #[test]
 fn a_decoupled_job_continues_when_a_silent_server_counts_as_away() {
-    // What is cached is believed for two seconds; for longer a server may be silent until it counts as away.
+    // The mount believes its cache for two seconds. A server counts as away after a longer silence.
     let Some(mut away) = Away::new(&["--session-time", "2"], &[]) else { return };
     away.server.signal(Signal::STOP);
     ends(away.works(60));
@@ -166,7 +166,7 @@ fn a_job_in_a_subtree_inside_another_continues_while_the_server_is_away() {
     }
     let sub = job.join("sub");
     fs::set_permissions(&sub, Permissions::from_mode(0o711)).expect("chmod");
-    // What was never read of the outer one cannot be read without the server.
+    // Files of the outer subtree that the mount never read cannot be read without the server.
     assert_eq!(names(&job).expect("a listing"), ["first", "sub", "theirs"]);
     away.server.kill();
     let (top, at) = (away.near.dir.clone(), inner.clone());

@@ -16,7 +16,7 @@ type Then = Box<dyn FnOnce(Vec<Answered>) -> Next + Send>;
 pub(super) enum Next {
     /// The end.
     Answer(Answered),
-    /// These are under way; when all are answered it goes on.
+    /// Calls under way. The chain continues when all are answered.
     All(Vec<Box<dyn Underway>>, Then),
 }
 

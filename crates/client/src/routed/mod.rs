@@ -159,7 +159,7 @@ impl Each {
         Ok(())
     }
 
-    /// What the client may keep of an outcome: of another plate's inode neither position nor lease.
+    /// Removes from an outcome the position of an inode of another plate. False if there is one: the client has no lease on it.
     fn owned(&self, decider: usize, outcome: &mut Outcome) -> bool {
         let foreign = outcome.attr.as_mut().filter(|attr| self.index(attr.ino) != decider);
         foreign.map(|attr| attr.position = Position(0)).is_none()
