@@ -82,6 +82,11 @@ impl Recalls {
         let last = history.young.get(&ino).or_else(|| history.old.get(&ino));
         mark.0 < history.forgotten || last.is_some_and(|&number| number > mark.0)
     }
+
+    /// Whether all leases may have become void since `mark`, as by a restart of the server.
+    pub fn voided_since(&self, mark: Mark) -> bool {
+        self.last.load(Ordering::SeqCst) != mark.0 && mark.0 < self.history.lock().forgotten
+    }
 }
 
 #[cfg(test)]
@@ -101,8 +106,12 @@ mod tests {
             recalls.note(Ino(100 + n));
         }
         assert!(recalls.recalled_since(mark, Ino(8)), "forgotten counts as recalled");
+        assert!(recalls.voided_since(mark), "and as void");
         let mark = recalls.now();
+        recalls.note(Ino(7));
+        assert!(!recalls.voided_since(mark));
         recalls.note_all();
+        assert!(recalls.voided_since(mark) && !recalls.voided_since(recalls.now()));
         assert!(recalls.recalled_since(mark, Ino(8)));
         assert!(!recalls.recalled_since(recalls.now(), Ino(8)));
         let mark = recalls.now();

@@ -35,6 +35,21 @@ impl Extent {
         self.offset + u64::from(self.len)
     }
 
+    /// Splits it where it crosses the border of a chunk, and adds the pieces.
+    pub fn split_at_chunks(mut self, out: &mut Vec<Extent>) {
+        loop {
+            let border = (self.offset / CHUNK_BYTES + 1) * CHUNK_BYTES;
+            if self.end() <= border {
+                out.push(self);
+                return;
+            }
+            let head = (border - self.offset) as u32;
+            out.push(Extent { len: head, ..self });
+            let block_offset = if self.block.is_hole() { 0 } else { self.block_offset + head };
+            self = Extent { offset: border, len: self.len - head, block_offset, ..self };
+        }
+    }
+
     /// Appends the encoding: varint offset, varint len, flags (bit 0 shared, bit 1 hole), then unless a hole
     /// varint writer, varint number, varint block offset.
     pub fn encode(&self, out: &mut Vec<u8>) {

@@ -98,6 +98,7 @@ impl Files {
     ) -> Result<bool, Refusal> {
         let op = Op::Clone { from: from.file.ino, from_offset, to: to.file.ino, to_offset, len };
         to.file.lock().cloning += 1;
+        let mark = self.now();
         let answer = ask(&*self.service, caller, Call::Op { op, open: false });
         let mut inner = to.file.lock();
         let grows = inner.growth_to(to_offset + len, 0).is_some();
@@ -110,7 +111,8 @@ impl Files {
         };
         self.note_changed(to.file.ino, &mut inner);
         inner.content = Content::Unknown;
-        if let Some(attr) = outcome.attr.filter(|attr| attr.ino == to.file.ino) {
+        if let Some(mut attr) = outcome.attr.filter(|attr| attr.ino == to.file.ino) {
+            self.date(mark, &mut attr);
             inner.adopt(attr);
         }
         inner.size = inner.size.max(to_offset + len);

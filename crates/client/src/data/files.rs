@@ -122,13 +122,14 @@ impl Files {
     pub fn open(
         &self,
         caller: &Caller<'_>,
-        attr: Attr,
+        mut attr: Attr,
         lease: LeaseMode,
         (mark, changes): (Mark, Mark),
         flags: OpenFlags,
     ) -> Result<u64, Refusal> {
         let ino = attr.ino;
         let just_made = lease == LeaseMode::Exclusive && attr.size == 0 && attr.mtime == attr.btime;
+        self.date(mark, &mut attr);
         let file = self.enter(&attr);
         let reported = {
             let mut inner = file.lock();
@@ -144,6 +145,7 @@ impl Files {
             } else {
                 inner.adopt(attr);
             }
+            self.place_appended(&mut inner);
             inner.failures
         };
         let open = OpenFile {

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use chiton_runtime::sync::MutexGuard;
-use chiton_types::{Cred, Ino, Refusal, SessionId};
+use chiton_types::{Attr, Cred, Ino, Position, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Content as Stored, LeaseMode, Query};
 
 use super::content::{Chunks, Content};
@@ -25,7 +25,7 @@ use super::file::{FileState, Inner};
 use super::files::Files;
 use super::options::DataMode;
 use super::push::Scope;
-use crate::CallError;
+use crate::{CallError, Mark};
 
 /// How long a recall waits for an answer that is under way.
 const ANSWER_WAIT: Duration = Duration::from_millis(5);
@@ -36,6 +36,19 @@ impl Files {
     /// Asks the service.
     pub(super) fn call(&self, cred: &Cred, call: Call) -> Result<Answer, Refusal> {
         self.service.call(cred, call).map_err(refusal_of)
+    }
+
+    /// To be taken before attributes are asked for.
+    pub(super) fn now(&self) -> Mark {
+        self.service.recalls().now()
+    }
+
+    /// Makes attributes that were asked for at `mark` as old as can be, if the server was restarted since: positions of two
+    /// starts cannot be compared.
+    pub(super) fn date(&self, mark: Mark, attr: &mut Attr) {
+        if self.service.recalls().voided_since(mark) {
+            attr.position = Position(0);
+        }
     }
 
     /// Asks the service while this session goes on.
@@ -80,6 +93,7 @@ impl Files {
                 Answer::Lease { mode: granted, attr, is_watched } => {
                     if granted >= mode && inner.recalls == recalls {
                         inner.grant(granted, attr);
+                        self.place_appended(&mut inner);
                         inner.is_watched = is_watched;
                         return Ok(inner);
                     }
@@ -119,11 +133,12 @@ impl Files {
             }
             let (recalls, changes) = (inner.recalls, inner.changes);
             drop(inner);
-            let asked_at = self.world.monotonic();
+            let (asked_at, mark) = (self.world.monotonic(), self.now());
             let len = range.end - range.start;
             let answer = self.call(cred, Call::Query(Query::Map { ino: file.ino, offset: range.start, len }));
             inner = file.lock();
-            let Answer::Map { attr, lease, content } = answer? else { return Err(Refusal::Io) };
+            let Answer::Map { mut attr, lease, content } = answer? else { return Err(Refusal::Io) };
+            self.date(mark, &mut attr);
             // Older than what we know by now: using it would mix two states of the file.
             if inner.changes != changes || attr.position < inner.attr.position {
                 continue;
@@ -139,6 +154,7 @@ impl Files {
                 inner.content = Content::Unknown;
                 inner.adopt(attr);
             }
+            self.place_appended(&mut inner);
             inner.content_at = asked_at;
             install(&mut inner.content, content, &range)?;
             return Ok((inner, keep));

@@ -15,8 +15,8 @@ use std::time::Duration;
 use chiton_model::{Body, CHUNK_BYTES, Extent, Hold, Op};
 use chiton_objects::block::encoded_bytes;
 use chiton_runtime::sync::MutexGuard;
-use chiton_types::{Cred, Ino, Refusal, SessionId, Time};
-use chiton_wire::{Answer, Call};
+use chiton_types::{Cred, Ino, Position, Refusal, SessionId, Time};
+use chiton_wire::{Answer, Call, LeaseMode};
 
 use super::buffer::Piece;
 use super::content::{Chunks, Content};
@@ -26,6 +26,7 @@ use super::files::Files;
 use super::options::DataMode;
 use super::upload::Upload;
 use super::write::run_upload;
+use crate::Mark;
 
 /// Most extents of one operation.
 const EXTENTS_MAX: usize = 4096;
@@ -53,6 +54,8 @@ struct Stamp {
     /// Some of it was written back from mappings under a shared lease.
     mapped: bool,
     cred: Cred,
+    /// When it was sent.
+    mark: Mark,
     /// If this session ends it is reported as lost, and not sent in the next.
     session: SessionId,
 }
@@ -85,9 +88,8 @@ impl Files {
                     inner.content = Content::Unknown;
                     drop(inner);
                     let (mut inner, _) = self.with_content(file, &cred, 0..1, true)?;
-                    // What was appended is put at the new end, as long as no block of it is made.
-                    if inner.appended.is_none() || !inner.pending.is_empty() {
-                        inner.appended = None;
+                    // What was appended is at the new end by now.
+                    if inner.appended.is_none() || !self.is_linearizable() {
                         inner.size = inner.size.max(inner.attr.size);
                     }
                 }
@@ -115,9 +117,7 @@ impl Files {
                 return Ok(());
             }
         }
-        if self.is_linearizable() {
-            inner.move_appended(&self.budget);
-        }
+        self.place_appended(&mut inner);
         let small = inner.size <= self.options.inline_bytes_max as u64;
         if small
             && !inner.blocks_only
@@ -134,7 +134,7 @@ impl Files {
         // All that is dirty now, and nothing newer: what readers elsewhere see is a state that there was.
         inner.sending = std::mem::take(&mut inner.pending);
         inner.sending.share_repeated();
-        let stamp = inner.take_stamp(self.service.session(file.ino));
+        let stamp = inner.take_stamp(self.now(), self.service.session(file.ino));
         let size = inner.size;
         let uploads: Vec<Arc<Upload>> = inner.uploads.values().cloned().collect();
         drop(inner);
@@ -152,6 +152,14 @@ impl Files {
             return Err(Refusal::Io);
         }
         result
+    }
+
+    /// Puts what was appended here, and is not sent, where the end of the file is now. To be called whenever attributes may have
+    /// come from the server: what another client had appended before may be lost with that client.
+    pub(super) fn place_appended(&self, inner: &mut Inner) {
+        if self.is_linearizable() {
+            inner.move_appended(&self.budget);
+        }
     }
 
     /// Makes blocks of buffered bytes.
@@ -246,7 +254,7 @@ impl Files {
             };
             let answer = self.call_in(stamp.session, &stamp.cred, Call::Op { op, open: false });
             let mut inner = file.lock();
-            self.sent(file.ino, &mut inner, answer)?;
+            self.sent(file.ino, &mut inner, stamp.mark, answer)?;
             if hold != Hold::None && parts.peek().is_none() && inner.attr.size != size_sent {
                 inner.was_moved();
                 return Ok(());
@@ -275,7 +283,7 @@ impl Files {
             body[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
         }
         inner.buffer.cut(0..u64::MAX, &self.budget);
-        let stamp = inner.take_stamp(self.service.session(file.ino));
+        let stamp = inner.take_stamp(self.now(), self.service.session(file.ino));
         let op = Op::Write {
             ino: file.ino,
             body: Body::Inline(body.clone()),
@@ -299,7 +307,7 @@ impl Files {
         drop(inner);
         let answer = self.call_in(stamp.session, &stamp.cred, Call::Op { op, open: false });
         let mut inner = file.lock();
-        let result = self.sent(file.ino, &mut inner, answer);
+        let result = self.sent(file.ino, &mut inner, stamp.mark, answer);
         let body = inner.sending_inline.take().unwrap_or_default();
         match result {
             Ok(()) if self.is_linearizable() && inner.attr.size != size => inner.was_moved(),
@@ -336,13 +344,25 @@ impl Files {
     }
 
     /// Takes over the server's answer to an operation that changed the content.
-    fn sent(&self, ino: Ino, inner: &mut Inner, answer: Result<Answer, Refusal>) -> Result<(), Refusal> {
+    fn sent(
+        &self,
+        ino: Ino,
+        inner: &mut Inner,
+        mark: Mark,
+        answer: Result<Answer, Refusal>,
+    ) -> Result<(), Refusal> {
         let Answer::Op { outcome, .. } = answer? else { return Err(Refusal::Io) };
         self.note_changed(ino, inner);
         inner.blocks_only = false;
-        if let Some(attr) = outcome.attr
-            && attr.position >= inner.attr.position
-        {
+        let Some(mut attr) = outcome.attr else { return Ok(()) };
+        self.date(mark, &mut attr);
+        if attr.position == Position(0) {
+            // Of this start of the server or the one before: nothing is believed before it was asked for again.
+            inner.lease = LeaseMode::None;
+            inner.recalls += 1;
+            inner.attr.position = Position(0);
+        }
+        if attr.position >= inner.attr.position {
             inner.attr = attr;
         }
         Ok(())
@@ -373,7 +393,7 @@ fn in_operations(mut extents: Vec<Extent>) -> Vec<Vec<Extent>> {
 
 impl Inner {
     /// What goes with the content that is sent now.
-    fn take_stamp(&mut self, session: SessionId) -> Stamp {
+    fn take_stamp(&mut self, mark: Mark, session: SessionId) -> Stamp {
         self.unsent = false;
         self.in_flight = true;
         let kill_setid = std::mem::take(&mut self.kill_setid);
@@ -381,7 +401,7 @@ impl Inner {
         let appended = self.appended.replace(self.size);
         let (mtime, cred) = (self.mtime, self.cred.clone());
         let mapped = std::mem::take(&mut self.mapped);
-        Stamp { losses: self.losses, mtime, kill_setid, appended, mapped, cred, session }
+        Stamp { losses: self.losses, mtime, kill_setid, appended, mapped, cred, mark, session }
     }
 
     /// What was being sent is dirty again, unless it was given up meanwhile.
@@ -399,16 +419,23 @@ impl Inner {
         self.mapped |= stamp.mapped;
     }
 
-    /// Puts what was appended, and is not sent, where the end of the file is now: what another client had appended before may be
-    /// lost with that client.
+    /// See [`Files::place_appended`]. While some of it is being sent, the end is known when that is answered.
     fn move_appended(&mut self, budget: &super::budget::Budget) {
-        let Some(end) = self.appended.filter(|end| *end != self.attr.size && self.pending.is_empty()) else {
+        let now = self.attr.size;
+        let Some(end) = self.appended.filter(|end| *end != now && self.is_dirty() && !self.in_flight) else {
             return;
         };
-        let now = self.attr.size;
         for (at, bytes) in self.buffer.take(budget) {
             self.buffer.write(at - end + now, &bytes, budget);
             budget.give_buffer(bytes);
+        }
+        let mut pieces = Vec::new();
+        for e in self.pending.iter() {
+            Extent { offset: e.offset - end + now, ..*e }.split_at_chunks(&mut pieces);
+        }
+        self.pending = ExtentMap::default();
+        for piece in pieces {
+            self.pending.insert(piece);
         }
         self.size = self.size - end + now;
         self.appended = Some(now);

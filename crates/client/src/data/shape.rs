@@ -92,6 +92,7 @@ impl Files {
             let inner = file.lock();
             (inner.recalls, inner.attr.mode, inner.growth_to(size, 0))
         };
+        let mark = self.now();
         let attr = self.set_size(caller, (file.ino, Some(mode)), by_handle, size)?;
         let mut inner = file.lock();
         self.note_changed(file.ino, &mut inner);
@@ -110,6 +111,7 @@ impl Files {
             }
             inner.size = size;
             inner.attr = attr.clone();
+            self.date(mark, &mut inner.attr);
         }
         drop(inner);
         drop(busy);

@@ -113,7 +113,7 @@ impl Namespace {
         let mut extents = Vec::new();
         for piece in pieces {
             let moved = Extent { offset: piece.offset - from_offset + to_offset, ..piece };
-            split_at_chunks(moved, &mut extents);
+            moved.split_at_chunks(&mut extents);
         }
         // Holes of the source punch: first everything, then what is mapped.
         let mut fx = Effects::default();
@@ -230,19 +230,5 @@ impl Namespace {
         for block in fx.dropped {
             self.garbage.change(GarbageKey(block), &mut self.dirty, false, |v| *v = Some(Present));
         }
-    }
-}
-
-/// Parts an extent at the borders of chunks.
-pub(crate) fn split_at_chunks(mut e: Extent, out: &mut Vec<Extent>) {
-    loop {
-        let border = (e.offset / CHUNK_BYTES + 1) * CHUNK_BYTES;
-        if e.end() <= border {
-            out.push(e);
-            return;
-        }
-        let head = (border - e.offset) as u32;
-        out.push(Extent { len: head, ..e });
-        e = Extent { offset: border, len: e.len - head, block_offset: e.block_offset + head, ..e };
     }
 }

@@ -9,7 +9,6 @@
 mod content;
 mod fit;
 
-pub(crate) use content::split_at_chunks;
 pub use fit::Misfit;
 
 use std::cell::Cell;

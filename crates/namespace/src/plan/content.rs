@@ -4,7 +4,6 @@ use chiton_model::{Body, Event, Extent, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES
 use chiton_types::{Ino, Kind, Position, Refusal, Time};
 
 use super::{ContentIn, Context, InodeFacts, PlanState, Planned};
-use crate::apply::split_at_chunks;
 use crate::chunk::share_repeated;
 use crate::fault::Fault;
 use crate::paging::chunk_of;
@@ -102,7 +101,7 @@ fn appended<S: PlanState>(
             }
             let mut placed = Vec::with_capacity(extents.len());
             for e in extents {
-                split_at_chunks(Extent { offset: e.offset - end + inode.size, ..*e }, &mut placed);
+                Extent { offset: e.offset - end + inode.size, ..*e }.split_at_chunks(&mut placed);
             }
             Body::Extents(placed)
         }

@@ -114,6 +114,17 @@ impl Double {
         state.files.get_mut(&ino).expect("a file").attr.position = position;
     }
 
+    /// As after a restart that forgot what came after `position`, when the file with blocks was shorter.
+    pub(super) fn restart_shorter(&self, ino: Ino, size: u64, position: Position) {
+        self.restart_at(ino, position);
+        let mut state = self.state.lock();
+        let file = state.files.get_mut(&ino).expect("a file");
+        file.leases.clear();
+        file.attr.size = size;
+        let Stored::Blocks(map) = &mut file.body else { panic!("an inline file") };
+        punch(map, size..u64::MAX);
+    }
+
     /// Waits until the server's view of a file satisfies `is`.
     pub(super) fn wait_until(&self, ino: Ino, is: impl Fn(&Attr) -> bool) {
         let mut state = self.state.lock();

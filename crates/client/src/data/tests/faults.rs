@@ -149,6 +149,34 @@ fn after_a_restart_older_positions_are_news() {
     assert_eq!(member.all(fh), [5; 10]);
 }
 
+/// S81: what another client had appended before is lost with that client. What was appended here follows the rest, also where blocks
+/// were made of it already; readers here see no zeros between them.
+#[test]
+fn what_was_appended_follows_the_end_that_a_restart_left() {
+    let append = OpenFlags { append: true, read: true, ..OpenFlags::WRITE };
+    for len in [3, 40, 200] {
+        let rig = Rig::new();
+        let (here, other) = (rig.member(tiny()), rig.member(tiny()));
+        let (ino, fh) = here.create();
+        here.write(fh, 0, &[1; 70]);
+        let (fh, of_other) = (here.open(ino, append), other.open(ino, append));
+        other.write(of_other, 0, &[2; 50]);
+        here.write(fh, 0, &vec![3; len]);
+        rig.server.wait_until(ino, |attr| attr.size == 120);
+        rig.server.restart_shorter(ino, 70, Position(1));
+        here.files.forget(&PlateInodes::all(), None);
+        let mut expected = [vec![1; 70], vec![3; len]].concat();
+        assert_eq!(here.all(fh), expected, "{len} bytes, not pushed");
+        here.write(fh, 0, &[4; 9]);
+        expected.extend([4; 9]);
+        assert_eq!(here.files.fsync(fh, false), Ok(()));
+        assert_eq!(here.all(fh), expected, "{len} bytes, pushed");
+        let reader = rig.member(tiny());
+        let fh = reader.open(ino, OpenFlags::READ);
+        assert_eq!(reader.all(fh), expected, "{len} bytes, elsewhere");
+    }
+}
+
 #[test]
 fn a_rotten_block_is_an_error_and_a_moved_one_is_found() {
     let rig = Rig::new();
