@@ -28,6 +28,8 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
     let mut in_doubt: BTreeSet<ClientId> = BTreeSet::new();
     // The files that each client has open for certain.
     let mut opens: BTreeSet<(ClientId, &str)> = BTreeSet::new();
+    // When each client lost something last: it closes everything after the call that was under way.
+    let mut lost_at: BTreeMap<ClientId, u64> = BTreeMap::new();
     let stale = take_overs(history);
     for (at, event) in (1..).zip(&history.events) {
         match &event.what {
@@ -52,7 +54,9 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
                 let is_stale = stale.iter().any(|(from, to)| begun < *to && *from < at);
                 match (action, answer) {
                     (Action::Append { path, .. }, Answer::Written(_)) => {
-                        opens.insert((*client, path));
+                        if lost_at.get(client).is_none_or(|lost| *lost < begun) {
+                            opens.insert((*client, path));
+                        }
                         appends.acknowledged(record.expect("an append has a record"), at);
                     }
                     (Action::FsyncAppended { path }, Answer::Done) => {
@@ -85,6 +89,7 @@ pub(super) fn judge(history: &History) -> Option<Violation> {
             }
             Happened::SessionLost { client } | Happened::DataLost { client, .. } => {
                 in_doubt.insert(*client);
+                lost_at.insert(*client, at);
                 opens.retain(|(other, _)| other != client);
             }
             Happened::ClientCrashed { client } => {
