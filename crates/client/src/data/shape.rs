@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chiton_model::{AttrChange, CHUNK_BYTES, FILE_BYTES_MAX, Op};
-use chiton_types::{Attr, Ino, Mode, Refusal};
+use chiton_types::{Attr, Cred, Ino, Mode, Refusal};
 use chiton_wire::{Answer, Call, LeaseMode};
 
 use super::content::Content;
@@ -82,8 +82,9 @@ impl Files {
         size: u64,
     ) -> Result<Attr, Refusal> {
         // With the lease in hand the server asks nobody back before it answers: nobody who waits for us can be waited
-        // for. (It may be recalled in between; then nothing here is dirty, and a recall waits for nothing.)
-        drop(self.leased(file, &caller.cred(), LeaseMode::Exclusive, false)?);
+        // for. (It may be recalled in between; then nothing here is dirty, and a recall waits for nothing.) It is asked for as root:
+        // others may need the right to read, and the size alone needs the right to write.
+        drop(self.leased(file, &Cred::ROOT, LeaseMode::Exclusive, false)?);
         let busy = file.become_busy();
         if size > 0 {
             self.push_busy(file, Scope::All)?;
@@ -116,7 +117,8 @@ impl Files {
         drop(inner);
         drop(busy);
         self.note_clean(file);
-        self.report_growth(file.ino, &caller.cred(), growth);
+        // The caller may do so, as the size that was set shows.
+        self.report_growth(file.ino, &Cred::ROOT, growth);
         Ok(attr)
     }
 

@@ -237,3 +237,68 @@ fn server_and_write_behind_decide_alike() {
     assert!(pending_messages(&server) - before > 40, "the client hardly ever wrote behind");
     assert!(done.load(Ordering::Relaxed) > 200, "hardly anything was allowed");
 }
+
+/// truncate(2) asks for the right to write alone, and of a list it may need the groups; it does not matter that somebody has, or
+/// had, the file open here.
+#[test]
+fn a_file_that_is_known_is_truncated_by_whoever_may_write() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let site = Site::new();
+    let (client, reader) = (site.connected(), site.connected());
+    let root = client.caller();
+    let dir = client.mkdir_all("open").expect("made").ino;
+    client.write_file("open/other", b"").expect("written");
+    let person = |uid, groups: &[u32]| Person {
+        uid,
+        gid: uid,
+        groups: groups.into(),
+        privileges: Privileges::of_user(uid),
+        umask: 0,
+    };
+    let entry = |tag, rights| AclEntry { tag, rights };
+    let entries = vec![
+        entry(AclTag::Owner, 4),
+        entry(AclTag::OwningGroup, 2),
+        entry(AclTag::Group(300), 2),
+        entry(AclTag::Mask, 6),
+        entry(AclTag::Other, 0),
+    ];
+    let by_list = Acl::new(entries).expect("a list").encode();
+    let cases = [
+        (0o622, None, person(7, &[]), Ok(3)),
+        (0o640, None, person(7, &[]), Err(Refusal::Access)),
+        (0o620, None, person(7, &[5]), Ok(3)),
+        (0o600, Some(&by_list), person(7, &[300]), Ok(3)),
+        (0o600, Some(&by_list), person(7, &[5]), Ok(3)),
+        (0o600, Some(&by_list), person(7, &[]), Err(Refusal::Access)),
+    ];
+    for (n, ((mode, list, person, expected), is_open)) in
+        cases.iter().flat_map(|case| [(case, true), (case, false)]).enumerate()
+    {
+        let name = format!("file-{n}");
+        let (made, fh) =
+            client.create(&root, dir, name.as_bytes(), Mode(0o600), OpenFlags::WRITE).expect("made");
+        client.write(&root, fh, 0, b"content").expect("written");
+        let ino = made.attr.ino;
+        let change = AttrChange { mode: Some(Mode(*mode)), gid: Some(5), ..AttrChange::default() };
+        client.setattr(&root, ino, change, None).expect("set");
+        if let Some(list) = list {
+            client.setxattr(&root, ino, ACL_ACCESS, list, XattrHow::Set).expect("set");
+        }
+        if !is_open {
+            client.release(fh).expect("closed");
+            // Closes are reported when there are many.
+            (0..50).for_each(|_| drop(client.read_file("open/other").expect("read")));
+        }
+        // The lease is shared from here on.
+        assert_eq!(reader.read_file(&format!("open/{name}")).expect("read"), b"content");
+        let change = AttrChange { size: Some(3), ..AttrChange::default() };
+        let cut = client.setattr(&person.caller(), ino, change, None).map(|entry| entry.attr.size);
+        assert_eq!(cut, *expected, "case {n}");
+        if is_open {
+            client.release(fh).expect("closed");
+        }
+    }
+}
