@@ -17,6 +17,7 @@ pub(crate) fn filter(events: &mut Vec<Event>) {
                 | Event::SessionOpened { .. }
                 | Event::SessionClosed { .. }
                 | Event::Skipped { .. }
+                | Event::Refused { .. }
                 // When an orphan goes is the server's matter.
                 | Event::Reclaim { .. }
                 | Event::Swept { .. }

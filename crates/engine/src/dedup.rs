@@ -7,7 +7,8 @@
 //! Invariants:
 //! - An operation that was carried out stays known until the client has settled it; a repeated one is answered from
 //!   here and never carried out again.
-//! - A refused operation leaves no trace: a client that sends it again never saw an answer, so a later one is as good.
+//! - A refused operation leaves no trace: a client that sends it again never saw an answer, so a later one is as good. The
+//!   exception is one that was answered before a crash and is refused after it: other clients may have seen what it would undo.
 //! - The dedup is rebuilt from journal frames, so it says no more than they do.
 
 use std::collections::VecDeque;
@@ -30,6 +31,8 @@ pub(crate) struct Done {
     /// The inode that lost its last name; 0: none.
     gone: Ino,
     gone_orphan: bool,
+    /// It was answered before a crash, and refused after it.
+    is_refused: bool,
     /// The open that came with it is counted in this life of the server.
     pub(crate) open_counted: bool,
 }
@@ -47,9 +50,21 @@ impl Done {
             subject: subject.unwrap_or_default(),
             gone: gone.map(|g| g.ino).unwrap_or_default(),
             gone_orphan: gone.is_some_and(|g| g.orphan),
+            is_refused: false,
             open_counted,
         }
     }
+
+    /// Refused after a crash.
+    pub(crate) const REFUSED: Done = Done {
+        carried_out: false,
+        position: Position(0),
+        subject: Ino(0),
+        gone: Ino(0),
+        gone_orphan: false,
+        is_refused: true,
+        open_counted: false,
+    };
 
     pub(crate) fn gone(&self) -> Option<Gone> {
         (self.gone != Ino(0)).then_some(Gone { ino: self.gone, orphan: self.gone_orphan })
@@ -63,6 +78,8 @@ pub(crate) enum Standing {
     New,
     /// Was carried out.
     Done(Done),
+    /// Was refused, for good.
+    Refused,
     /// The client said before that it knows the outcome, or it is absurdly far ahead: a breach of the protocol.
     Absurd,
 }
@@ -83,6 +100,7 @@ impl Dedup {
             Some(n) if n >= UNSETTLED_OPS_MAX => Standing::Absurd,
             Some(n) => match self.done.get(n as usize) {
                 Some(done) if done.carried_out => Standing::Done(*done),
+                Some(done) if done.is_refused => Standing::Refused,
                 _ => Standing::New,
             },
         }
@@ -145,7 +163,7 @@ impl Dedup {
         out.put_varint(self.base);
         out.put_varint(self.done.len() as u64);
         for done in &self.done {
-            out.put_varint(if done.carried_out { done.position.0 + 1 } else { 0 });
+            out.put_varint(if done.carried_out { done.position.0 + 2 } else { u64::from(done.is_refused) });
             if done.carried_out {
                 out.put_varint(done.subject.0);
                 out.put_varint(done.gone.0);
@@ -161,7 +179,9 @@ impl Dedup {
         let mut dedup = Dedup { base, done: VecDeque::new() };
         for _ in 0..n {
             let mut done = Done::default();
-            if let Some(position) = from.varint()?.checked_sub(1) {
+            let tag = from.varint()?;
+            done.is_refused = tag == 1;
+            if let Some(position) = tag.checked_sub(2) {
                 done.carried_out = true;
                 done.position = Position(position);
                 done.subject = Ino(from.varint()?);
@@ -221,6 +241,7 @@ mod tests {
             Seq(12),
             Done::new(Position(3), Some(Ino(4)), Some(Gone { ino: Ino(4), orphan: true }), false),
         );
+        w.record(Seq(14), Done::REFUSED);
         let mut bytes = Vec::new();
         w.encode(&mut bytes);
         let mut take = Take::new(&bytes);
@@ -228,6 +249,8 @@ mod tests {
         assert!(take.is_empty());
         assert_eq!((back.base, &back.done), (w.base, &w.done));
         assert_eq!(back.standing(Seq(9)), Standing::New);
+        assert_eq!(back.standing(Seq(14)), Standing::Refused);
+        assert_eq!(back.carried_out(), [(Seq(10), Seq(11)), (Seq(12), Seq(13))]);
         assert!(matches!(back.standing(Seq(10)), Standing::Done(done) if done.position == Position(0)));
         for cut in 0..bytes.len() {
             assert!(Dedup::decode(&mut Take::new(&bytes[..cut])).is_err());

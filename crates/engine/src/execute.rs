@@ -72,10 +72,30 @@ const FRAGMENT_FILES_MAX: usize = 10_000;
 impl Engine {
     pub(crate) fn execute(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<Performed, Stop> {
         let performed = self.perform(call, m);
+        if matches!(performed, Err(Stop::Fail(Failure::Refused(_)))) && self.is_resend_of_answered(call) {
+            self.refuse_for_good(call);
+        }
         if let (Some(peers), Err(Stop::Fail(_))) = (&mut self.peers, &performed) {
             peers.give_up(call.key(), &mut self.queue);
         }
         performed
+    }
+
+    /// Whether the caller of this operation had an answer before the crash from which clients are coming back.
+    fn is_resend_of_answered(&self, call: &OpCall<'_>) -> bool {
+        let was_answered = call.again.is_some_and(|again| again.position > Position(0));
+        self.clients.resends.is_running && call.seq > Seq(0) && (was_answered || call.acknowledged.is_some())
+    }
+
+    /// What such an operation rested on is lost. If the refusal does not reach its client, the operation is sent once more: by then
+    /// other clients may have changed what it would find.
+    fn refuse_for_good(&mut self, call: &OpCall<'_>) {
+        let (session, seq) = (call.session, call.seq);
+        let Some(known) = self.clients.sessions.get_mut(session) else { return };
+        if known.dedup.standing(seq) == Standing::New {
+            known.dedup.record(seq, Done::REFUSED);
+            self.output.commit_own(&Event::Refused { session, seq }, &mut self.shards);
+        }
     }
 
     fn perform(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<Performed, Stop> {
@@ -84,6 +104,7 @@ impl Engine {
             match session.dedup.standing(call.seq) {
                 Standing::New => {}
                 Standing::Done(done) => return self.repeat(call, done, m),
+                Standing::Refused => return Err(Refusal::Io.into()),
                 Standing::Absurd => {
                     let seq = call.seq;
                     return Err(

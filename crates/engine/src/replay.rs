@@ -181,6 +181,11 @@ impl Engine {
         if let Event::SessionClosed { session } = event {
             self.clients.sessions.remove(*session, self.output.position.next());
         }
+        if let Event::Refused { session, seq } = event
+            && let Some(session) = self.clients.sessions.get_mut(*session)
+        {
+            session.dedup.record(*seq, Done::REFUSED);
+        }
         if let Some(peers) = &mut self.peers {
             // What the journal holds at a start is durable.
             peers.note(event, Position(0));

@@ -174,7 +174,8 @@ impl Merge<'_> {
             | Event::Guarded { .. }
             | Event::GuardEnded { .. }
             | Event::Lent { .. }
-            | Event::PeerOpened { .. } => {
+            | Event::PeerOpened { .. }
+            | Event::Refused { .. } => {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }
         }

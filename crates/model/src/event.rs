@@ -636,6 +636,15 @@ events! {
     }
     footprint { Footprint::nowhere() }
     text { format!("plate {plate} is open") }
+
+    /// An operation that was answered before a crash is refused after it, because what it rested on is lost. It is not carried out
+    /// when it is sent once more.
+    33 "refused" Refused {
+        session: SessionId,
+        seq: Seq,
+    }
+    footprint { Footprint::nowhere() }
+    text { format!("operation {seq} of session {session} is refused after the crash") }
 }
 
 /// What bore the new name of a rename.

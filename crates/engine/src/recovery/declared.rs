@@ -166,6 +166,54 @@ fn directory_with_pending_operations_stays_its_declarers_after_they_are_sent_aga
     assert!(matches!(w.answered(look), Some(Ok(Answer::Attr { .. }))));
 }
 
+/// S81: what was answered before a crash, and is refused after it because the file was lost that it was about, stays refused when the
+/// refusal does not reach its client. Else it would undo what others have done since.
+#[test]
+fn a_refused_resend_is_not_carried_out_when_it_is_sent_once_more() {
+    let (mut w, _) = restarted();
+    let name = |name: &[u8]| Name::new(name).expect("a name");
+    let removal = |of: &[u8]| Op::Unlink { parent: Ino::ROOT, name: name(of) };
+    let answered = Call::Op { op: removal(b"x"), open: false };
+    let acknowledged = vec![Acknowledged { ino: Ino(0), time: Time(1_000), open: false }];
+    let pending = Call::WriteBehind { ops: vec![removal(b"y")], acknowledged };
+    w.back(A, 2);
+    w.back(B, 0);
+    let first = w.ask_numbered(A, Seq(9), answered_at(90), answered.clone());
+    let second = w.ask_numbered(A, Seq(10), Some(Again::default()), pending.clone());
+    w.declares(A, &[], &[]);
+    w.declares(B, &[], &[]);
+    w.take();
+    assert_eq!(w.answered(first), Some(Err(Failure::Refused(Refusal::NotFound))));
+    let gone = Failure::Refused(Refusal::NotFound);
+    assert_eq!(w.answered(second), Some(Ok(Answer::WriteBehind(vec![Err(gone)]))));
+    for of in [b"x", b"y"] {
+        let make = Make::File { content: Vec::new() };
+        let op = Op::Make { parent: Ino::ROOT, name: name(of), make, mode: Mode(0o644) };
+        let made = w.ask(B, None, Call::Op { op, open: false }).expect("answered");
+        assert!(made.result.is_ok(), "{made:?}");
+    }
+    let lost = || Failure::Refused(Refusal::Io);
+    w.engine.resume_session(A, 7, 2, &w.m).expect("known");
+    let again = w.again(A, Seq(9), answered_at(90), answered.clone());
+    assert_eq!(again, Err(lost()));
+    let again = w.again(A, Seq(10), Some(Again::default()), pending.clone());
+    assert_eq!(again, Ok(Answer::WriteBehind(vec![Err(lost())])));
+    // Another crash: the files that B has made are there, and stay.
+    w.all_durable();
+    let mut w = World::start(w.frames);
+    w.back(A, 2);
+    w.back(B, 0);
+    let first = w.ask_numbered(A, Seq(9), answered_at(90), answered);
+    let second = w.ask_numbered(A, Seq(10), Some(Again::default()), pending);
+    w.declares(A, &[], &[]);
+    w.declares(B, &[], &[]);
+    w.take();
+    assert_eq!(w.answered(first), Some(Err(lost())));
+    assert_eq!(w.answered(second), Some(Ok(Answer::WriteBehind(vec![Err(lost())]))));
+    let look = w.ask(B, None, Call::Query(Query::Lookup { parent: Ino::ROOT, name: name(b"x") }));
+    assert!(matches!(look.expect("answered").result, Ok(Answer::Attr { .. })));
+}
+
 #[test]
 fn what_a_declarer_held_is_free_when_its_end_is_durable() {
     let (mut w, ino) = restarted();
@@ -242,6 +290,22 @@ fn a_push_by_a_client_that_holds_the_file_no_more_is_refused_if_others_do() {
 }
 
 impl World {
+    /// Asks under this number, after the window.
+    fn again(
+        &mut self,
+        session: chiton_types::SessionId,
+        seq: Seq,
+        again: Option<Again>,
+        call: Call,
+    ) -> Result<Answer, Failure> {
+        let (epoch, cred) = (chiton_types::Epoch(1), chiton_types::Cred::ROOT);
+        let request = chiton_wire::Request { id: 1, seq, settled: Seq(0), epoch, again, cred, call };
+        match self.engine.request(session, request, &self.m) {
+            crate::Step::Done(reply) => reply.result,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Asks under this number, in the window.
     fn ask_numbered(
         &mut self,

@@ -195,7 +195,8 @@ impl Namespace {
             | Event::Guarded { .. }
             | Event::GuardEnded { .. }
             | Event::Lent { .. }
-            | Event::PeerOpened { .. } => {}
+            | Event::PeerOpened { .. }
+            | Event::Refused { .. } => {}
         }
     }
 
