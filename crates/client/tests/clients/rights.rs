@@ -293,7 +293,7 @@ fn a_file_that_is_known_is_truncated_by_whoever_may_write() {
             (0..50).for_each(|_| drop(client.read_file("open/other").expect("read")));
         }
         // The lease is shared from here on.
-        assert_eq!(reader.read_file(&format!("open/{name}")).expect("read"), b"content");
+        assert_eq!(reader.read_file(format!("open/{name}")).expect("read"), b"content");
         let change = AttrChange { size: Some(3), ..AttrChange::default() };
         let cut = client.setattr(&person.caller(), ino, change, None).map(|entry| entry.attr.size);
         assert_eq!(cut, *expected, "case {n}");
