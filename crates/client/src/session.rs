@@ -50,6 +50,8 @@ pub(crate) struct Session {
 
 struct Kept {
     request: Arc<Request>,
+    /// The start of the server to which it was sent first.
+    boot: u64,
     count: u64,
     bytes: usize,
     /// What each operation was answered with; empty while there is no answer. `None`: refused.
@@ -129,6 +131,7 @@ impl Session {
                 self.blocks.asked(op, Seq(request.seq.0 + at as u64));
             }
             self.kept.push_back(Kept {
+                boot: self.boot,
                 request: request.clone(),
                 count,
                 bytes,
@@ -514,7 +517,7 @@ fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u
             }
             call => call,
         };
-        push(original.seq, Again::default(), call);
+        push(original.seq, Again { boot: kept.boot, ..Again::default() }, call);
         return;
     }
     for (at, (op, answer)) in original.call.ops().iter().zip(&kept.answers).enumerate() {

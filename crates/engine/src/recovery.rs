@@ -13,7 +13,7 @@
 //!   clients saw without them.
 //! - Operations that were answered come first, in the order of their first positions: what each caller saw still holds. Pending
 //!   operations of write-behind follow, by session, in their session's order: leases kept all other clients away. Then come the
-//!   operations that were never answered, alike.
+//!   operations that were never answered, in the order of the starts that got them first.
 //! - A connection that resumes a session declares: its declaration over an earlier connection does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,12 +114,12 @@ impl Recovery {
         self.collected.sort_by_key(|task| {
             let again = task.request.again.unwrap_or_default();
             // Operations that an earlier start answered took effect before all later ones, there as here.
-            let answered = (again.boot, again.position);
             let former = match &task.request.call {
-                _ if again.position != Position(0) => answered,
+                _ if again.position != Position(0) => (0, again.boot, again.position),
                 // Its callers were answered, and no other client saw what they saw.
-                Call::WriteBehind { .. } => (u64::MAX - 1, Position(u64::MAX)),
-                _ => (u64::MAX, Position(u64::MAX)),
+                Call::WriteBehind { .. } => (1, 0, Position(0)),
+                // What an earlier start got was carried out by each later one before anything new: others may have seen it there.
+                _ => (2, again.boot, Position(0)),
             };
             (former, task.session, task.request.seq)
         });
@@ -190,6 +190,23 @@ mod tests {
         let order = r.finish();
         let order: Vec<_> = order.iter().map(|t| (t.session.0, t.request.seq.0)).collect();
         assert_eq!(order, [(2, 3), (1, 7), (2, 4), (1, 8), (2, 5)]);
+    }
+
+    /// The answer was lost, and others saw the effect before the next crash took it back.
+    #[test]
+    fn what_an_earlier_start_got_comes_before_what_a_later_one_got() {
+        let both = [SessionId(1), SessionId(2)];
+        let mut r = Recovery::new(both.into_iter(), Duration::ZERO, Duration::from_secs(10));
+        let sent_to = |session, seq, boot| {
+            let mut task = task(session, seq, 0);
+            task.request.again = Some(Again { boot, ..Again::default() });
+            task
+        };
+        r.collect(sent_to(1, 7, 3));
+        r.collect(sent_to(2, 5, 2));
+        r.collect(sent_to(2, 6, 3));
+        let order: Vec<_> = r.finish().iter().map(|t| (t.session.0, t.request.seq.0)).collect();
+        assert_eq!(order, [(2, 5), (1, 7), (2, 6)]);
     }
 
     #[test]

@@ -40,7 +40,8 @@ record! {
     /// when it has lost the operation: the caller has seen them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Again "answer of before" {
-        /// [`crate::Welcome::Accepted`]'s `boot` of the start of the server that answered it first.
+        /// [`crate::Welcome::Accepted`]'s `boot` of the start of the server that answered it first; if it was never answered, of the one
+        /// to which it was sent first.
         pub boot: u64 as Fixed,
         /// Its position then, 0 if it was never answered. Positions of two starts cannot be compared; (boot, position)
         /// is the order in which all sessions' operations took effect.
