@@ -287,6 +287,17 @@ impl Engine {
         }
     }
 
+    /// Greets another plate again, although neither has started anew: what was on its way to it may be lost. To be called once it can
+    /// be reached again, before anything else goes there.
+    pub fn greet_peer(&mut self, to: PlateId) {
+        // It asks again when it is greeted.
+        self.drop_tasks(|task| task.asked_by_peer().is_some_and(|(by, _)| *by == to));
+        let Some(peers) = &mut self.peers else { return };
+        let Some(peer) = peers.others.get_mut(&to) else { return };
+        (peer.boot, peer.has_answered) = (0, false);
+        peers.send(to, peers.hello(to, false), &mut self.queue);
+    }
+
     /// Whether an effect is owed that another plate has not carried out durably, as far as is known here.
     pub fn owes_effects(&self) -> bool {
         self.peers.as_ref().is_some_and(|peers| peers.others.values().any(|peer| !peer.owed.is_empty()))

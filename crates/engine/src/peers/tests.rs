@@ -79,6 +79,8 @@ struct Cluster {
     nodes: Vec<Node>,
     clients: Vec<Client>,
     links: BTreeMap<(usize, usize), VecDeque<PeerMessage>>,
+    /// Links that lose what is sent over them.
+    down: BTreeSet<(usize, usize)>,
     /// Directories that clients have heard of.
     dirs: Vec<Ino>,
     random: Random,
@@ -237,8 +239,16 @@ impl Cluster {
         let mut random = Random(seed);
         let clients =
             (0..clients).map(|_| Client { sent: Vec::new(), ops_left: 6 + random.below(8) }).collect();
-        let mut cluster =
-            Cluster { plates, nodes, clients, links: BTreeMap::new(), dirs: vec![Ino::ROOT], random, seed };
+        let mut cluster = Cluster {
+            plates,
+            nodes,
+            clients,
+            links: BTreeMap::new(),
+            down: BTreeSet::new(),
+            dirs: vec![Ino::ROOT],
+            random,
+            seed,
+        };
         for at in 0..cluster.nodes.len() {
             cluster.commit_all(at);
             for client in 0..cluster.clients.len() {
@@ -273,6 +283,7 @@ impl Cluster {
                         let node = &mut self.nodes[at];
                         node.engine.recall_done(holder, id, &node.m);
                     }
+                    Command::Peer(to, _) if self.down.contains(&(at, usize::from(to.0))) => {}
                     Command::Peer(to, message) => {
                         self.links.entry((at, usize::from(to.0))).or_default().push_back(message);
                     }
@@ -454,6 +465,17 @@ impl Cluster {
         self.take(at);
     }
 
+    /// A connection breaks: the last messages on their way are lost, and all that follow until it is up again. Neither end dies.
+    fn cut(&mut self) {
+        let from = self.random.below(self.nodes.len());
+        let to = (from + 1 + self.random.below(self.nodes.len() - 1)) % self.nodes.len();
+        self.trace(|| format!("LINK {from} to {to} BREAKS"));
+        if let Some(queue) = self.links.get_mut(&(from, to)) {
+            queue.truncate(self.random.below(queue.len() + 1));
+        }
+        self.down.insert((from, to));
+    }
+
     /// One step of the schedule; false if nothing but a crash can happen any more.
     fn step(&mut self) -> bool {
         let mut steps: Vec<Next> = Vec::new();
@@ -468,6 +490,14 @@ impl Cluster {
                     cluster.take(to);
                 }));
             }
+        }
+        for &(from, to) in &self.down {
+            steps.push(Box::new(move |cluster| {
+                cluster.trace(|| format!("link {from} to {to} is up"));
+                cluster.down.remove(&(from, to));
+                cluster.nodes[from].engine.greet_peer(PlateId(to as u16));
+                cluster.take(from);
+            }));
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let waiting: Vec<Position> =
@@ -563,9 +593,13 @@ impl Cluster {
         assert_eq!(count - roots, seen.len() as u64, "seed {seed}: an inode has no name");
     }
 
-    /// Runs until nothing moves, with so many crashes on the way.
-    fn run(&mut self, mut crashes: usize) {
+    /// Runs until nothing moves, with so many crashes and broken connections on the way.
+    fn run(&mut self, mut crashes: usize, mut cuts: usize) {
         for _ in 0..20_000 {
+            if cuts > 0 && self.random.below(40) == 0 {
+                cuts -= 1;
+                self.cut();
+            }
             if crashes > 0 && self.random.below(40) == 0 {
                 crashes -= 1;
                 let at = self.random.below(self.nodes.len());
@@ -579,10 +613,10 @@ impl Cluster {
     }
 }
 
-fn check(seeds: std::ops::Range<u64>, plates: u16, clients: usize, crashes: usize) {
+fn check(seeds: std::ops::Range<u64>, plates: u16, clients: usize, (crashes, cuts): (usize, usize)) {
     for seed in seeds {
         let mut cluster = Cluster::new(seed, plates, clients);
-        cluster.run(crashes);
+        cluster.run(crashes, cuts);
         cluster.check();
     }
 }
@@ -590,16 +624,23 @@ fn check(seeds: std::ops::Range<u64>, plates: u16, clients: usize, crashes: usiz
 /// S117.
 #[test]
 fn operations_over_two_plates_are_whole() {
-    check(0..300, 2, 1, 0);
-    check(300..600, 2, 3, 0);
+    check(0..300, 2, 1, (0, 0));
+    check(300..600, 2, 3, (0, 0));
 }
 
 /// S117.
 #[test]
 fn operations_over_plates_are_whole_through_crashes() {
-    check(1_000..2_000, 2, 1, 3);
-    check(80_000..84_000, 2, 3, 4);
-    check(200_000..202_000, 4, 3, 5);
+    check(1_000..2_000, 2, 1, (3, 0));
+    check(80_000..84_000, 2, 3, (4, 0));
+    check(200_000..202_000, 4, 3, (5, 0));
+}
+
+/// S117. The plates of several servers lose their connections without dying.
+#[test]
+fn operations_over_plates_are_whole_through_broken_connections() {
+    check(300_000..302_000, 2, 3, (0, 6));
+    check(400_000..402_000, 3, 3, (3, 6));
 }
 
 /// The effect brings the access lists with the inode.
@@ -635,7 +676,7 @@ fn a_directory_born_elsewhere_inherits_the_default_list() {
         });
         cluster.ask(0, at, None);
         cluster.clients[0].ops_left = 0;
-        cluster.run(0);
+        cluster.run(0, 0);
     }
     cluster.check();
     let elsewhere: Vec<Ino> =
@@ -665,7 +706,7 @@ fn a_repeated_mkdir_is_answered_with_its_directory() {
         let sent = Sent { plate: 0, seq, op, answer: None, first: None, is_settled: false };
         cluster.clients[0].sent.push(sent);
         cluster.ask(0, usize::from(n), None);
-        cluster.run(0);
+        cluster.run(0, 0);
         // The answer must be the first again: the harness compares the numbers.
         cluster.ask(0, usize::from(n), Some(Again::default()));
     }
