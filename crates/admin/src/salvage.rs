@@ -60,7 +60,11 @@ pub fn serve(
     salvage.replay(&place, &world)?;
     let stores = salvage.stores(world.random())?;
     let options = ServerOptions { read_only: true, grace_ms: 0, ..options };
-    let role = Role::Serving { info: salvage.info.clone(), plates: vec![stores], ownership: Some(ownership) };
+    let role = Role::Serving {
+        info: salvage.info.clone(),
+        plates: vec![(PlateId(0), stores)],
+        ownership: Some(ownership),
+    };
     let server = Server::start_as(role, options, world)?;
     (salvage.log)(
         "this file system is served read-only, with what can be read of it; nothing of it is changed",

@@ -90,7 +90,7 @@ impl Client {
     /// # Errors
     /// In words: no server, another version, refused.
     pub fn connect(address: &Address, options: ClientOptions) -> Result<Client, ConnectError> {
-        let dialer = Box::new(SocketDialer { address: address.clone() });
+        let dialer = Box::new(SocketDialer::new(vec![address.clone()]));
         // Behind a Unix socket the server is on this machine, and its store may be open to us; of a server elsewhere
         // that path is not here, or is something else.
         let is_near = matches!(address, Address::Unix(_));

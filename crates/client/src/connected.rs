@@ -127,7 +127,7 @@ pub(crate) fn plates_of(welcome: &Welcome) -> Result<Option<Plates>, ConnectErro
             Some(plates) => Ok(Some(plates)),
             None => Err(ConnectError(format!("the server names {plates} plates for {shards} shards"))),
         },
-        Welcome::Accepted { .. } | Welcome::Refused { .. } => Ok(None),
+        Welcome::Accepted { .. } | Welcome::Refused { .. } | Welcome::Elsewhere { .. } => Ok(None),
     }
 }
 
@@ -160,6 +160,10 @@ impl Connected {
                 (*session, *secret, *boot, *session_ms, *durable)
             }
             Welcome::Refused { message, .. } => return Err(ConnectError(message.clone())),
+            Welcome::Elsewhere { addresses, .. } => {
+                let there = addresses.join(" or ");
+                return Err(ConnectError(format!("another server has the plate; connect to {there}")));
+            }
         };
         let inodes = match plates_of(&welcome)? {
             Some(plates) => PlateInodes::of(plates, options.plate),

@@ -178,7 +178,7 @@ fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
             Ok(())
         }
         Welcome::Refused { reason: RefuseReason::SessionGone, .. } => begin_anew(shared, sent),
-        Welcome::Refused { .. } => Err(Lost),
+        Welcome::Refused { .. } | Welcome::Elsewhere { .. } => Err(Lost),
     }
 }
 

@@ -292,7 +292,8 @@ impl Engine {
     pub fn greet_peer(&mut self, to: PlateId) {
         // It asks again when it is greeted.
         self.drop_tasks(|task| task.asked_by_peer().is_some_and(|(by, _)| *by == to));
-        let Some(peers) = &mut self.peers else { return };
+        // Before its first greeting nobody knows of this start.
+        let Some(peers) = self.peers.as_mut().filter(|peers| peers.boot != 0) else { return };
         let Some(peer) = peers.others.get_mut(&to) else { return };
         (peer.boot, peer.has_answered) = (0, false);
         peers.send(to, peers.hello(to, false), &mut self.queue);

@@ -89,7 +89,7 @@ impl Builder {
     }
 
     /// The ways between the plates.
-    pub(crate) fn peers(&self) -> &Peers {
+    pub(crate) fn peers(&self) -> &Arc<Peers> {
         &self.peers
     }
 

@@ -113,6 +113,8 @@ impl Channels {
         let way = match channel {
             Channel::Main => &mut ways.main,
             Channel::Recall => &mut ways.recall,
+            // It belongs to no session.
+            Channel::Peer => return None,
         };
         way.replace(sender.clone())
     }

@@ -83,6 +83,7 @@ pub use format::{FilesystemInfo, FormatOptions, PLATES_MAX};
 pub use offline::{Applied, Apply, Offline};
 pub use options::ServerOptions;
 pub use ownership::Ownership;
+pub use peers::{PeerIdentity, PeerServer};
 pub use realm_objects::realm_prefix;
 pub use reserve::make_room_for_tools;
 pub use role::Role;

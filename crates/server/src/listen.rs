@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use chiton_runtime::sync::RwLock;
 use chiton_transport::{Closed, ConnId, Sender, Service};
-use chiton_types::{PlateId, SessionId};
-use chiton_wire::{Channel, Hello, RecallDone, RefuseReason, Request, Welcome};
+use chiton_types::{PlateId, Position, SessionId};
+use chiton_wire::{Channel, Hello, PeerFrame, RecallDone, RefuseReason, Request, Welcome};
 use hashbrown::HashMap;
 
 use crate::commits::OnDurable;
+use crate::format::FilesystemInfo;
 use crate::often::Often;
+use crate::peers::Peers;
 use crate::plate::Plate;
 use crate::plate_table::PlateTable;
 use crate::startup::EPOCH;
@@ -18,16 +20,38 @@ use chiton_engine::Opened;
 /// Answers the messages of clients of one plate.
 pub(crate) struct PlateService(pub(crate) Arc<Plate>);
 
-/// Answers the messages of clients of several plates: each connection belongs to the plate that its greeting names, as it runs
+/// Answers the messages of clients of several plates, and of plates of other servers: each connection belongs to the plate that its greeting names, as it runs
 /// then. If the plate is started anew, its clients connect anew.
 pub(crate) struct PlatesService {
     table: Arc<PlateTable>,
+    peers: Arc<Peers>,
+    info: FilesystemInfo,
     by_connection: RwLock<HashMap<ConnId, Arc<PlateService>>>,
 }
 
 impl PlatesService {
-    pub(crate) fn new(table: Arc<PlateTable>) -> PlatesService {
-        PlatesService { table, by_connection: RwLock::default() }
+    pub(crate) fn new(table: Arc<PlateTable>, peers: Arc<Peers>, info: FilesystemInfo) -> PlatesService {
+        PlatesService { table, peers, info, by_connection: RwLock::default() }
+    }
+
+    /// Another server is to send messages of its plates.
+    fn open_peer(&self, hello: &Hello, sender: &Sender) -> Welcome {
+        let Some((server, _)) = hello.resume.filter(|(server, _)| self.peers.hear(server.0, sender.id()))
+        else {
+            return refused(RefuseReason::NotReady, "the server is not known here; try again in a moment");
+        };
+        Welcome::Accepted {
+            session: server,
+            secret: 0,
+            epoch: EPOCH,
+            filesystem: self.info.filesystem,
+            boot: 0,
+            session_ms: 0,
+            durable: Position(0),
+            objects: String::new(),
+            shards: self.info.shards,
+            plates: self.info.plates,
+        }
     }
 
     fn of(&self, conn: ConnId) -> Option<Arc<PlateService>> {
@@ -37,10 +61,18 @@ impl PlatesService {
 
 impl Service for PlatesService {
     fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
+        if hello.channel == Channel::Peer {
+            return Some(self.open_peer(&hello, sender));
+        }
         let Some(running) = self.table.get(hello.plate) else {
-            return Some(match usize::from(hello.plate.0) < self.table.count() {
-                true => refused(RefuseReason::NotReady, "the plate does not run; try again"),
-                false => no_plate(hello.plate, self.table.count()),
+            let elsewhere = self.peers.addresses_of(hello.plate);
+            return Some(match (usize::from(hello.plate.0) < self.table.count(), elsewhere) {
+                (true, Some(addresses)) => Welcome::Elsewhere {
+                    epoch: EPOCH,
+                    addresses: addresses.iter().map(ToString::to_string).collect(),
+                },
+                (true, None) => refused(RefuseReason::NotReady, "the plate does not run; try again"),
+                (false, _) => no_plate(hello.plate, self.table.count()),
             });
         };
         let service = Arc::new(PlateService(running.plate.clone()));
@@ -58,6 +90,10 @@ impl Service for PlatesService {
         if let Some(service) = self.of(sender.id()) {
             service.recall_done(session, sender, done);
         }
+    }
+
+    fn peer(&self, server: SessionId, sender: &Sender, frame: PeerFrame) {
+        self.peers.deliver(server.0, sender.id(), frame);
     }
 
     fn closed(&self, conn: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {
@@ -111,6 +147,9 @@ impl Service for PlateService {
                     None => unknown(RefuseReason::SessionGone),
                 });
             }
+            (Channel::Peer, _) => {
+                return Some(refused(RefuseReason::NoPlate, "a file system with one plate has one server"));
+            }
             (Channel::Recall, None) => {
                 return Some(refused(RefuseReason::SessionGone, "a recall connection belongs to a session"));
             }
@@ -133,6 +172,10 @@ impl Service for PlateService {
 
     fn recall_done(&self, session: SessionId, _sender: &Sender, done: RecallDone) {
         self.0.with_engine(|engine, m| engine.recall_done(session, done.id, m));
+    }
+
+    fn peer(&self, _server: SessionId, _sender: &Sender, _frame: PeerFrame) {
+        // No such channel is opened.
     }
 
     fn closed(&self, conn: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {

@@ -11,8 +11,14 @@ use crate::running::RunningPlate;
 pub(crate) struct PlateTable(RwLock<Vec<Option<Arc<RunningPlate>>>>);
 
 impl PlateTable {
-    pub(crate) fn new(plates: Vec<Arc<RunningPlate>>) -> PlateTable {
-        PlateTable(RwLock::new(plates.into_iter().map(Some).collect()))
+    /// Those that run, of `count`.
+    pub(crate) fn new(count: u16, running: Vec<Arc<RunningPlate>>) -> PlateTable {
+        let mut plates: Vec<Option<Arc<RunningPlate>>> = (0..count).map(|_| None).collect();
+        for one in running {
+            let number = usize::from(one.plate.plate.0);
+            plates[number] = Some(one);
+        }
+        PlateTable(RwLock::new(plates))
     }
 
     /// How many there are, with those that do not run.

@@ -20,8 +20,8 @@ pub enum Role {
     /// Serves a file system.
     Serving {
         info: FilesystemInfo,
-        /// The stores of each plate.
-        plates: Vec<Stores>,
+        /// The plates that it runs, and their stores. Others may run on other servers.
+        plates: Vec<(PlateId, Stores)>,
         /// The right to change it, kept until the server ends; `None` if the caller keeps others away.
         ownership: Option<Ownership>,
     },
@@ -51,18 +51,32 @@ impl Role {
     }
 
     /// A file system in the stores of its plates, which nobody else uses.
+    ///
+    /// # Panics
+    /// If there are not as many stores as plates.
     pub fn serving_plates(info: &FilesystemInfo, plates: Vec<Stores>) -> Role {
-        Role::Serving { info: info.clone(), plates, ownership: None }
+        assert_eq!(plates.len(), usize::from(info.plates), "stores for each plate");
+        Role::Serving {
+            info: info.clone(),
+            plates: info.plates().all().zip(plates).collect(),
+            ownership: None,
+        }
     }
 
-    /// What each plate is built from, plate 0 first; and the right to change the file system.
+    /// The file system, in the role that may have plates on several servers.
+    pub(crate) fn served(&self) -> Option<&FilesystemInfo> {
+        match self {
+            Role::Serving { info, .. } => Some(info),
+            Role::Decoupled(_) | Role::Preview { .. } => None,
+        }
+    }
+
+    /// What each plate is built from, in their order; and the right to change the file system.
     pub(crate) fn parts(self) -> (Vec<Part>, Option<Ownership>) {
         match self {
             Role::Serving { info, plates, ownership } => {
-                assert_eq!(plates.len(), usize::from(info.plates), "stores for each plate");
-                let parts = info.plates().all().zip(plates);
                 let part = |(plate, stores)| Part::Serving { info: info.clone(), plate, stores };
-                (parts.map(part).collect(), ownership)
+                (plates.into_iter().map(part).collect(), ownership)
             }
             Role::Decoupled(subtree) => (vec![Part::Decoupled(subtree)], None),
             Role::Preview { info, rows } => (vec![Part::Preview { info, rows }], None),
@@ -77,13 +91,6 @@ impl Part {
             Part::Serving { info, .. } => info.plates(),
             Part::Decoupled(subtree) => Plates::one(subtree.shards),
             Part::Preview { info, .. } => Plates::one(info.shards),
-        }
-    }
-
-    pub(crate) fn is_serving(&self) -> bool {
-        match self {
-            Part::Serving { .. } => true,
-            Part::Decoupled(_) | Part::Preview { .. } => false,
         }
     }
 

@@ -25,7 +25,7 @@ use crate::io_pool;
 use crate::listen::{PlateService, PlatesService};
 use crate::options::{Log, ServerOptions};
 use crate::ownership::{Lost, Ownership};
-use crate::peers::Peers;
+use crate::peers::{PeerIdentity, PeerServer, Peers};
 use crate::plate::Plate;
 use crate::plate_table::PlateTable;
 use crate::realm_objects::Seen;
@@ -130,6 +130,7 @@ impl Server {
             }
             ownership.guard(stores);
         }
+        let plates = info.plates().all().zip(plates).collect();
         Server::run(Role::Serving { info, plates, ownership: Some(ownership) }, reserve, options, world)
     }
 
@@ -152,13 +153,16 @@ impl Server {
         world: SharedWorld,
     ) -> Result<Arc<Server>, StartError> {
         let no_thread = |e: std::io::Error| StartError::Failed(format!("a thread: {e}"));
+        let served = role.served().cloned();
         let (parts, ownership) = role.parts();
-        let pool = match parts[0].is_serving() {
-            true => io_pool::start().map_err(no_thread)?,
-            false => io_pool::none(),
+        let (pool, plates) = match &served {
+            Some(info) => (io_pool::start().map_err(no_thread)?, info.plates()),
+            None => (io_pool::none(), parts[0].plates()),
         };
-        let peers = Peers::new(parts[0].plates());
-        let options = parts[0].options(options).for_plates(peers.plates().count());
+        let peers = Peers::new(plates);
+        // A server whose plates run elsewhere has none.
+        let options = parts.first().map_or(options.clone(), |part| part.options(options));
+        let options = options.for_plates(plates.count());
         let options = ServerOptions {
             on_fenced: options.on_fenced.map(told_once),
             on_failed: options.on_failed.map(told_once),
@@ -168,8 +172,8 @@ impl Server {
             Builder::new(options, world, pool.clone(), peers).reserve(reserve).held(ownership.is_some());
         let built = build_all(&builder, parts).inspect_err(|_| pool.stop())?;
         let server = Server {
-            info: built[0].plate.info.clone(),
-            table: Arc::new(PlateTable::new(built)),
+            info: served.unwrap_or_else(|| built[0].plate.info.clone()),
+            table: Arc::new(PlateTable::new(plates.count(), built)),
             builder,
             pool,
             serving: Mutex::new(Vec::new()),
@@ -202,6 +206,15 @@ impl Server {
     fn introduce(&self, plate: &Plate) {
         plate.table.get_or_init(|| Arc::downgrade(&self.table));
         self.builder.peers().join(plate);
+    }
+
+    /// Takes over which other servers there are, and what plates they have. Messages go there from now on, and clients that look for
+    /// these plates here are sent there. To be called again whenever that changes.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn set_servers(&self, own: &PeerIdentity, servers: &[PeerServer]) -> std::io::Result<()> {
+        self.builder.peers().set_servers(own, servers, &self.table)
     }
 
     /// Which plates there are.
@@ -267,7 +280,10 @@ impl Server {
     pub fn service(&self) -> Arc<dyn Service> {
         match self.plates().count() {
             1 => Arc::new(PlateService(self.first())),
-            _ => Arc::new(PlatesService::new(self.table.clone())),
+            _ => {
+                let peers = self.builder.peers().clone();
+                Arc::new(PlatesService::new(self.table.clone(), peers, self.info.clone()))
+            }
         }
     }
 
@@ -297,9 +313,9 @@ impl Server {
         Some(self.plate(plate)?.journal.durable())
     }
 
-    /// JSON about the server: `status`, `df`, `top` or `metrics`; `None` for other words, or if plate 0 does not run.
+    /// JSON about the server: `status`, `df`, `top` or `metrics`; `None` for other words, or if no plate runs here.
     pub fn report(&self, what: &str) -> Option<String> {
-        self.plate(PlateId(0))?.report_of_all(what)
+        self.table.all().first()?.plate.report_of_all(what)
     }
 
     /// Writes a checkpoint of each plate now and waits for it.
@@ -340,6 +356,7 @@ impl Server {
         let plates = self.table.all();
         self.serving.lock().clear();
         self.finish_effects();
+        self.builder.peers().stop();
         // Who ends in order waits a little for a store that is away; from a crash the next start recovers.
         plates.iter().for_each(|running| running.end_waiting(END_PATIENCE));
         self.stop_threads();
@@ -359,6 +376,7 @@ impl Server {
         let plates = self.table.all();
         plates.iter().for_each(|running| running.end_waiting(Duration::ZERO));
         self.serving.lock().clear();
+        self.builder.peers().stop();
         plates.iter().for_each(|running| running.sever());
         self.stop_threads();
         plates.iter().for_each(|running| running.leave_stores());
@@ -415,6 +433,7 @@ impl Server {
 
     fn stop_threads(&self) {
         self.serving.lock().clear();
+        self.builder.peers().stop();
         let plates = self.table.all();
         for running in &plates {
             running.answer_no_more();

@@ -37,6 +37,7 @@ pub enum FrameKind {
     Reply = 4,
     Recall = 5,
     RecallDone = 6,
+    Peer = 7,
 }
 
 impl FrameKind {
@@ -48,6 +49,7 @@ impl FrameKind {
             4 => FrameKind::Reply,
             5 => FrameKind::Recall,
             6 => FrameKind::RecallDone,
+            7 => FrameKind::Peer,
             _ => return None,
         })
     }

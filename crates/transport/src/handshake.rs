@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use chiton_types::{Malformed, Take};
+use chiton_types::{Epoch, Malformed, Take};
 use chiton_wire::{Hello, RefuseReason, Welcome};
 
 use crate::address::Address;
@@ -22,6 +22,12 @@ pub enum OpenError {
         /// In words, with what to do next.
         message: String,
     },
+    /// Another server has the plate.
+    Elsewhere {
+        /// The maps' epoch by which that is so.
+        epoch: Epoch,
+        addresses: Vec<String>,
+    },
     /// The peer is not a server of this protocol.
     Malformed(String),
 }
@@ -31,6 +37,9 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::Io(e) => e.fmt(f),
             OpenError::Refused { message, .. } => write!(f, "the server refuses the connection: {message}"),
+            OpenError::Elsewhere { addresses, .. } => {
+                write!(f, "another server has the plate; connect to {}", addresses.join(" or "))
+            }
             OpenError::Malformed(what) => write!(f, "the other side is no Chiton server: {what}"),
         }
     }
@@ -105,5 +114,6 @@ pub(crate) fn greet(
     match welcome {
         Welcome::Accepted { .. } => Ok(Shaken { stream, reader, welcome }),
         Welcome::Refused { reason, message } => Err(OpenError::Refused { reason, message }),
+        Welcome::Elsewhere { epoch, addresses } => Err(OpenError::Elsewhere { epoch, addresses }),
     }
 }

@@ -15,6 +15,7 @@
 //!
 //! # Layout
 //! - [`FrameReader`] and [`put_frame`] cut the stream into messages; [`Address`] and [`Stream`] are its sockets.
+//! - A server opens a [`PeerChannel`] to each other server, for the messages of its plates.
 //! - The client opens a [`Connection`] (`mux.rs` shares its socket among callers) and a [`RecallChannel`]; [`probe()`] asks
 //!   whether a server answers.
 //! - The server binds a [`Listener`] and calls [`serve()`] with a [`Service`]; `step.rs` is one step of its event loop with one
@@ -29,6 +30,7 @@ mod connection;
 mod connection_lost;
 mod handshake;
 mod mux;
+mod peer;
 mod pending;
 mod probe;
 mod recall;
@@ -46,6 +48,7 @@ pub use frame::{
 };
 pub use handshake::OpenError;
 pub use listener::Listener;
+pub use peer::PeerChannel;
 pub use pending::{Pending, Promise};
 pub use probe::probe;
 pub use recall::RecallChannel;

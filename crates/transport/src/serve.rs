@@ -29,7 +29,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use chiton_types::SessionId;
-use chiton_wire::{Channel, Hello, RecallDone, RefuseReason, Request, Welcome};
+use chiton_wire::{Channel, Hello, PeerFrame, RecallDone, RefuseReason, Request, Welcome};
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -57,6 +57,9 @@ pub trait Service: Send + Sync {
 
     /// An acknowledgement on a recall channel.
     fn recall_done(&self, session: SessionId, sender: &Sender, done: RecallDone);
+
+    /// A message between plates, on a peer channel whose `server` was welcome.
+    fn peer(&self, server: SessionId, sender: &Sender, frame: PeerFrame);
 
     /// A connection is closed; `opened` unless it never got an accepting welcome. For the log, and to drop clones
     /// of its sender.

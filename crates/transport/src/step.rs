@@ -4,8 +4,8 @@ use std::io;
 
 use chiton_types::{Malformed, Take};
 use chiton_wire::{
-    Call, Channel, FRAME_BYTES_MAX, Hello, PROTOCOL_VERSION, Query, RecallDone, RefuseReason, Request,
-    Welcome,
+    Call, Channel, FRAME_BYTES_MAX, Hello, PROTOCOL_VERSION, PeerFrame, Query, RecallDone, RefuseReason,
+    Request, Welcome,
 };
 use rustix::event::epoll::EventFlags;
 
@@ -173,6 +173,10 @@ fn next(input: &mut Input, peer: &Sender, service: &dyn Service) -> Result<Next,
         (Some((session, Channel::Recall)), FrameKind::RecallDone) => {
             let done = whole(body, RecallDone::decode).map_err(|e| malformed(&e))?;
             service.recall_done(session, peer, done);
+            Ok(Next::Other)
+        }
+        (Some((server, Channel::Peer)), FrameKind::Peer) => {
+            service.peer(server, peer, whole(body, PeerFrame::decode).map_err(|e| malformed(&e))?);
             Ok(Next::Other)
         }
         (None, FrameKind::Hello) => {

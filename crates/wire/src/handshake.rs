@@ -11,13 +11,15 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const IDENTITY_BYTES_MAX: usize = 256;
 
 number! {
-    /// Which of a session's two connections.
+    /// What a connection carries. A session has two of them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Channel "a channel" {
         /// Requests and replies.
         Main = 0,
         /// The server's recalls and their acknowledgements.
         Recall = 1,
+        /// Messages of plates of another server to plates of this one. It belongs to no session.
+        Peer = 2,
     }
 }
 
@@ -28,7 +30,8 @@ record! {
         pub version: u32 as Fixed,
         /// Which connection this is.
         pub channel: Channel,
-        /// The session to go on with, and its secret; `None` begins one (main channel only).
+        /// The session to go on with, and its secret; `None` begins one (main channel only). Of a peer channel: the number of the
+        /// server that speaks, and one that it draws at its start.
         pub resume: Option<(SessionId, u64)> as Option<(SessionId, Fixed)>,
         /// Host, process and mount point of the client, for `status` and logs. At most 256 bytes.
         pub identity: String as Identity,
@@ -106,6 +109,13 @@ choice! {
             reason: RefuseReason,
             /// In words, with what to do next.
             message: String,
+        }
+        /// Another server has the plate; the connection is closed.
+        2 Elsewhere {
+            /// The maps' epoch by which that is so.
+            epoch: Epoch,
+            /// Where its server listens.
+            addresses: Vec<String>,
         }
     }
 }

@@ -7,6 +7,7 @@
 //!         ◀────────── Reply(id) ──           in any order
 //!         ◀────────── Recall(id) ──          on the recall connection
 //!         ── RecallDone(id) ──▶              on the recall connection
+//!  server ── Hello, PeerFrame… ▶ server      messages between plates, on a connection of their own in each direction
 //! ```
 //!
 //! Invariants:
@@ -19,7 +20,7 @@ use chiton_model::field::{Code, Sample, Samples};
 use chiton_types::codec::{Malformed, Take};
 
 use crate::handshake::{Hello, Welcome};
-use crate::peer::PeerMessage;
+use crate::peer::PeerFrame;
 use crate::recall::{Recall, RecallDone};
 use crate::reply::Reply;
 use crate::request::Request;
@@ -100,4 +101,4 @@ macro_rules! messages {
     };
 }
 
-messages!(Hello, Welcome, Request, Reply, Recall, RecallDone, PeerMessage);
+messages!(Hello, Welcome, Request, Reply, Recall, RecallDone, PeerFrame);

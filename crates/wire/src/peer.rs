@@ -17,7 +17,7 @@
 
 use chiton_model::field::Fixed;
 use chiton_model::{choice, record};
-use chiton_types::{Attr, Ino, Seq, SessionId, ShardId};
+use chiton_types::{Attr, Ino, PlateId, Seq, SessionId, ShardId};
 
 record! {
     /// Names an operation between plates: its client's session and number. Those that are never sent again have session 0 and a
@@ -36,6 +36,16 @@ record! {
         pub attr: Attr,
         /// Of a directory: it has no entries.
         pub is_empty: bool,
+    }
+}
+
+record! {
+    /// A message between plates of two servers.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct PeerFrame "peer frame" {
+        pub from: PlateId,
+        pub to: PlateId,
+        pub message: PeerMessage,
     }
 }
 

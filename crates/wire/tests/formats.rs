@@ -49,6 +49,7 @@ fn tables() -> Vec<(String, Vec<String>)> {
         row::<RealmInfo>(),
         row::<Blocked>(),
         row::<OpKey>(),
+        row::<PeerFrame>(),
         row::<GuardedRow>(),
     ];
     vec![

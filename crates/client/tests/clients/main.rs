@@ -4,5 +4,6 @@ mod blocked;
 mod plates;
 mod restarts;
 mod rights;
+mod servers;
 mod site;
 mod write_behind;

@@ -38,6 +38,7 @@ fn kind_of(frame: FrameKind) -> usize {
         FrameKind::Reply => 3,
         FrameKind::Recall => 4,
         FrameKind::RecallDone => 5,
+        FrameKind::Peer => 6,
     }
 }
 
@@ -60,8 +61,9 @@ fn seeds() -> Vec<Vec<u8>> {
         bytes
     };
     let mut seeds = Vec::new();
-    let frames = [FrameKind::Hello, FrameKind::Welcome, FrameKind::Recall, FrameKind::RecallDone];
-    for frame in frames.into_iter().cycle().take(16) {
+    let frames =
+        [FrameKind::Hello, FrameKind::Welcome, FrameKind::Recall, FrameKind::RecallDone, FrameKind::Peer];
+    for frame in frames.into_iter().cycle().take(40) {
         seeds.push(framed(frame, &Message::sample(kind_of(frame), &mut Samples::new(&draw(&[])))));
     }
     let (request, reply) = (FrameKind::Request, FrameKind::Reply);

@@ -9,7 +9,7 @@ use std::thread::{self};
 use std::time::Duration;
 
 use chiton_transport::*;
-use chiton_types::{BlockId, Ino};
+use chiton_types::{BlockId, Ino, PlateId, Seq, SessionId};
 use chiton_wire::*;
 
 use crate::rig::*;
@@ -158,6 +158,33 @@ fn recalls_come_after_the_welcome_and_are_acknowledged() {
         sender.close();
     });
     assert_eq!(server.closed(), Closed::End);
+}
+
+#[test]
+fn messages_between_plates_arrive_in_order_and_the_sender_hears_of_the_end() {
+    let server = Server::start(ServeOptions::default());
+    let speaker = Hello { resume: Some((SessionId(3), 9)), ..hello(Channel::Peer) };
+    let channel = PeerChannel::open(&server.address, &speaker, CONNECT_TIMEOUT).unwrap();
+    let frame = |upto| {
+        let (from, to) = (PlateId(1), PlateId(2));
+        // Some are long: they are sent in several parts.
+        let events = vec![7; if upto % 10 == 0 { 100_000 } else { 3 }];
+        let key = OpKey { session: SessionId(1), seq: Seq(upto) };
+        PeerFrame { from, to, message: PeerMessage::Effect { number: upto, key, count: 1, events } }
+    };
+    channel.send((1..=60).map(frame)).unwrap();
+    channel.send([frame(61)]).unwrap();
+    channel.send([]).unwrap();
+    let arrived =
+        server.test.wait_until(|state| (state.frames.len() == 61).then(|| std::mem::take(&mut state.frames)));
+    for ((server, arrived), upto) in arrived.into_iter().zip(1..) {
+        // The test's server accepts everybody as the same.
+        assert!((server, arrived) == (SessionId(42), frame(upto)), "message {upto}");
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| channel.wait_for_end());
+        server.serving.stop();
+    });
 }
 
 /// Of a server that is there, of one that is stuck, and of none.

@@ -29,6 +29,7 @@ pub(crate) struct State {
     pub(crate) ungreeted: VecDeque<Sender>,
     pub(crate) recalls: Option<Sender>,
     pub(crate) recalls_done: Vec<RecallDone>,
+    pub(crate) frames: Vec<(SessionId, PeerFrame)>,
     pub(crate) batches: Vec<usize>,
     pub(crate) closed: Vec<(Option<(SessionId, Channel)>, Closed)>,
 }
@@ -114,6 +115,10 @@ impl Service for Test {
 
     fn recall_done(&self, _: SessionId, _: &Sender, done: RecallDone) {
         self.change(|state| state.recalls_done.push(done));
+    }
+
+    fn peer(&self, server: SessionId, _: &Sender, frame: PeerFrame) {
+        self.change(|state| state.frames.push((server, frame)));
     }
 
     fn closed(&self, _: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {

@@ -1,31 +1,70 @@
-//! Messages between the plates of a process.
+//! Messages between plates: of this process, and of other servers.
 //!
 //! ```text
 //!   plate 1 ── under its engine's lock ──▶ [ messages for plate 2 ] ── under the lock of plate 2's engine ──▶ plate 2
+//!                                      ──▶ link to a server ═══ peer channel ═══▶ the same there
 //! ```
 //!
 //! Invariants:
 //! - A message is queued before the sender gives up the lock of its engine, and taken out while the receiver holds the lock of its
 //!   own: so messages of two plates arrive in the order in which they were sent.
-//! - No thread holds the locks of two engines. The lock of the queues is taken last, and nobody waits while holding it.
+//! - No thread holds the locks of two engines. The lock of the queues is taken after an engine's, that of a link last, and nobody
+//!   waits while holding them.
 //! - A plate that leaves loses the messages to it and from it that have not arrived. What it sends afterwards goes nowhere.
 //! - The queues are bounded by the engines: each waits for answers to what it sent.
+//! - A message of another server counts only on its last connection, and only from a plate that is looked for there.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+mod link;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
 
 use chiton_engine::Command;
 use chiton_runtime::sync::Mutex;
+use chiton_transport::{Address, ConnId};
 use chiton_types::{PlateId, Plates};
-use chiton_wire::PeerMessage;
+use chiton_wire::{PeerFrame, PeerMessage};
 
 use crate::commits::Commits;
 use crate::plate::Plate;
+use crate::plate_table::PlateTable;
+use link::Link;
 
-/// The ways between the plates of a process.
+/// Another server, and the plates that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerServer {
+    /// Its number in the cluster.
+    pub number: u64,
+    /// Where it listens.
+    pub addresses: Vec<Address>,
+    pub plates: Vec<PlateId>,
+}
+
+/// What a server says of itself to others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// Its number in the cluster.
+    pub number: u64,
+    /// Drawn at its start.
+    pub nonce: u64,
+    /// For logs.
+    pub name: String,
+}
+
+/// The ways between plates.
 pub(crate) struct Peers {
     plates: Plates,
-    queues: Mutex<Vec<Option<Queue>>>,
+    ways: Mutex<Ways>,
+}
+
+/// See [`Peers`].
+struct Ways {
+    /// By plate: those that run here.
+    queues: Vec<Option<Queue>>,
+    /// By plate: the link to the server that has it.
+    links: Vec<Option<Arc<Link>>>,
+    /// By server: the connection whose messages count.
+    heard: BTreeMap<u64, ConnId>,
 }
 
 /// What is on its way to a plate that runs.
@@ -38,8 +77,12 @@ struct Queue {
 impl Peers {
     /// For these plates, none of which runs yet.
     pub(crate) fn new(plates: Plates) -> Arc<Peers> {
-        let queues = plates.all().map(|_| None).collect();
-        Arc::new(Peers { plates, queues: Mutex::new(queues) })
+        let ways = Ways {
+            queues: plates.all().map(|_| None).collect(),
+            links: plates.all().map(|_| None).collect(),
+            heard: BTreeMap::new(),
+        };
+        Arc::new(Peers { plates, ways: Mutex::new(ways) })
     }
 
     /// Which plates there are.
@@ -56,20 +99,21 @@ impl Peers {
     /// A plate is there from now on.
     pub(crate) fn join(&self, plate: &Plate) {
         let queue = Queue { commits: plate.waiters.commits.clone(), messages: VecDeque::new() };
-        self.queues.lock()[usize::from(plate.plate.0)] = Some(queue);
+        self.ways.lock().queues[usize::from(plate.plate.0)] = Some(queue);
     }
 
     /// A plate is gone, and with it what has not arrived.
     pub(crate) fn leave(&self, plate: PlateId) {
-        let mut queues = self.queues.lock();
-        queues[usize::from(plate.0)] = None;
-        for queue in queues.iter_mut().flatten() {
+        let mut ways = self.ways.lock();
+        ways.queues[usize::from(plate.0)] = None;
+        for queue in ways.queues.iter_mut().flatten() {
             queue.messages.retain(|(from, _)| *from != plate);
         }
     }
 
     fn send(&self, plate: &Plate, messages: impl Iterator<Item = (PlateId, PeerMessage)>) {
-        let mut queues = self.queues.lock();
+        let mut ways = self.ways.lock();
+        let Ways { queues, links, .. } = &mut *ways;
         let is_there = queues[usize::from(plate.plate.0)]
             .as_ref()
             .is_some_and(|queue| Arc::ptr_eq(&queue.commits, &plate.waiters.commits));
@@ -78,21 +122,124 @@ impl Peers {
             return messages.for_each(drop);
         }
         for (to, message) in messages {
+            let at = usize::from(to.0);
+            if let Some(Some(queue)) = queues.get_mut(at) {
+                queue.messages.push_back((plate.plate, message));
+                queue.commits.scheduler_wake_up.wake();
+            } else if let Some(Some(link)) = links.get(at) {
+                link.push(PeerFrame { from: plate.plate, to, message });
+            }
             // One that does not run greets when it comes, and then it is told again what it has to know.
-            let Some(Some(queue)) = queues.get_mut(usize::from(to.0)) else { continue };
-            queue.messages.push_back((plate.plate, message));
-            queue.commits.scheduler_wake_up.wake();
         }
     }
 
     fn take(&self, plate: PlateId) -> VecDeque<(PlateId, PeerMessage)> {
-        let mut queues = self.queues.lock();
-        let queue = queues[usize::from(plate.0)].as_mut();
+        let mut ways = self.ways.lock();
+        let queue = ways.queues[usize::from(plate.0)].as_mut();
         queue.map(|queue| std::mem::take(&mut queue.messages)).unwrap_or_default()
     }
 
     fn has_any(&self, plate: PlateId) -> bool {
-        self.queues.lock()[usize::from(plate.0)].as_ref().is_some_and(|queue| !queue.messages.is_empty())
+        let ways = self.ways.lock();
+        ways.queues[usize::from(plate.0)].as_ref().is_some_and(|queue| !queue.messages.is_empty())
+    }
+
+    /// Where the server that has a plate listens, if it is another one that is known.
+    pub(crate) fn addresses_of(&self, plate: PlateId) -> Option<Vec<Address>> {
+        let ways = self.ways.lock();
+        Some(ways.links.get(usize::from(plate.0))?.as_ref()?.addresses().to_vec())
+    }
+
+    /// Takes over which other servers there are, and what they have. Their plates are greeted as soon as they can be reached.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn set_servers(
+        &self,
+        own: &PeerIdentity,
+        servers: &[PeerServer],
+        table: &Arc<PlateTable>,
+    ) -> std::io::Result<()> {
+        let mut left: BTreeMap<u64, Arc<Link>> = BTreeMap::new();
+        let mut before: Vec<Option<u64>> = Vec::new();
+        {
+            let ways = self.ways.lock();
+            for link in &ways.links {
+                before.push(link.as_ref().map(|link| link.number()));
+                left.extend(link.iter().map(|link| (link.number(), link.clone())));
+            }
+        }
+        let mut links: Vec<Option<Arc<Link>>> = self.plates.all().map(|_| None).collect();
+        for server in servers.iter().filter(|server| server.number != own.number) {
+            let link = match left.remove(&server.number) {
+                Some(link) if link.addresses() == server.addresses => link,
+                replaced => {
+                    left.extend(replaced.map(|link| (server.number, link)));
+                    Link::start(own.clone(), server, self.plates, Arc::downgrade(table))?
+                }
+            };
+            link.set_plates(&server.plates);
+            for plate in &server.plates {
+                if let Some(slot) = links.get_mut(usize::from(plate.0)) {
+                    *slot = Some(link.clone());
+                }
+            }
+        }
+        {
+            let mut ways = self.ways.lock();
+            ways.links = links.clone();
+            let is_known = |server: u64| servers.iter().any(|known| known.number == server);
+            ways.heard.retain(|server, _| is_known(*server));
+        }
+        left.into_values().for_each(|link| link.stop());
+        // A link that is up already greets only what is new.
+        for (plate, (link, before)) in self.plates.all().zip(links.iter().zip(before)) {
+            if let Some(link) = link.as_ref().filter(|link| Some(link.number()) != before) {
+                link.greet(table, &[plate]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the links.
+    pub(crate) fn stop(&self) {
+        let links = self.ways.lock().links.iter_mut().filter_map(Option::take).collect::<Vec<_>>();
+        links.iter().for_each(|link| link.stop());
+    }
+
+    /// A server has opened a connection: what came over its last one does not count any more. False if it is not known.
+    pub(crate) fn hear(&self, server: u64, conn: ConnId) -> bool {
+        let mut ways = self.ways.lock();
+        let is_known = ways.links.iter().flatten().any(|link| link.number() == server);
+        if is_known {
+            ways.heard.insert(server, conn);
+        }
+        is_known
+    }
+
+    /// A message of another server.
+    pub(crate) fn deliver(&self, server: u64, conn: ConnId, frame: PeerFrame) {
+        let mut ways = self.ways.lock();
+        let Ways { queues, links, heard } = &mut *ways;
+        let is_from_there = links
+            .get(usize::from(frame.from.0))
+            .is_some_and(|link| link.as_ref().is_some_and(|link| link.number() == server));
+        if heard.get(&server) != Some(&conn) || !is_from_there {
+            return;
+        }
+        if let Some(Some(queue)) = queues.get_mut(usize::from(frame.to.0)) {
+            queue.messages.push_back((frame.from, frame.message));
+            queue.commits.scheduler_wake_up.wake();
+        }
+    }
+}
+
+/// The plates that run here, to be greeted from.
+pub(crate) fn greet_from_all(table: &Weak<PlateTable>, to: &[PlateId]) {
+    for running in table.upgrade().iter().flat_map(|table| table.all()) {
+        running.plate.with_engine(|engine, _| {
+            to.iter().filter(|to| **to != running.plate.plate).for_each(|to| engine.greet_peer(*to));
+        });
     }
 }
 

@@ -1,0 +1,179 @@
+//! Several servers of one file system, each with some of its plates, and clients that know one address.
+
+use std::sync::Arc;
+
+use chiton_client::{Client, ClientOptions, OpenFlags};
+use chiton_runtime::{RealWorld, SharedWorld};
+use chiton_server::{
+    DataAddress, FilesystemInfo, FormatOptions, PeerIdentity, PeerServer, Role, Server, ServerOptions, Stores,
+};
+use chiton_transport::Address;
+use chiton_types::PlateId;
+use tempfile::TempDir;
+
+const PLATES: u16 = 4;
+
+/// Servers with numbers from 0 on; `None` is dead.
+struct Cluster {
+    dir: TempDir,
+    info: FilesystemInfo,
+    servers: Vec<Option<Arc<Server>>>,
+    /// By plate: the server that has it.
+    owners: Vec<usize>,
+}
+
+fn world() -> SharedWorld {
+    Arc::new(RealWorld)
+}
+
+impl Cluster {
+    /// So many servers, with the plates dealt out in turn.
+    fn start(count: usize) -> Cluster {
+        let dir = tempfile::tempdir().expect("a directory");
+        let user = rustix::process::geteuid().as_raw();
+        let options = FormatOptions { uid: user, plates: PLATES, ..FormatOptions::default() };
+        let info = Server::format(&dir.path().join("data"), &options, &world()).expect("formatted");
+        let owners = (0..usize::from(PLATES)).map(|plate| plate % count).collect();
+        let mut cluster = Cluster { dir, info, servers: vec![None; count], owners };
+        for number in 0..count {
+            cluster.start_server(number);
+        }
+        cluster.tell();
+        cluster
+    }
+
+    fn stores(&self, plate: PlateId) -> Stores {
+        Stores::open(&DataAddress::Dir(self.dir.path().join("data")), plate).expect("its stores are there")
+    }
+
+    fn start_server(&mut self, number: usize) {
+        let own = self.plates_of(number).into_iter().map(|plate| (plate, self.stores(plate))).collect();
+        let role = Role::Serving { info: self.info.clone(), plates: own, ownership: None };
+        let log = Arc::new(move |line: &str| println!("server {number}: {line}"));
+        let options = ServerOptions { log, ..ServerOptions::default() };
+        let server = Server::start_as(role, options, world()).expect("started");
+        server.serve(&[self.address(number)]).expect("listening");
+        self.servers[number] = Some(server);
+    }
+
+    fn plates_of(&self, number: usize) -> Vec<PlateId> {
+        let owned = (0..PLATES).filter(|plate| self.owners[usize::from(*plate)] == number);
+        owned.map(PlateId).collect()
+    }
+
+    fn address(&self, number: usize) -> Address {
+        format!("unix:{}", self.dir.path().join(format!("socket-{number}")).display())
+            .parse()
+            .expect("an address")
+    }
+
+    /// Every server hears who has what.
+    fn tell(&self) {
+        let all: Vec<PeerServer> = (0..self.servers.len())
+            .map(|number| PeerServer {
+                number: number as u64,
+                addresses: vec![self.address(number)],
+                plates: self.plates_of(number),
+            })
+            .collect();
+        for (number, server) in self.servers.iter().enumerate() {
+            let own = PeerIdentity { number: number as u64, nonce: 1, name: format!("server {number}") };
+            server.iter().for_each(|server| server.set_servers(&own, &all).expect("threads"));
+        }
+    }
+
+    fn kill(&mut self, number: usize) {
+        self.servers[number].take().expect("it lives").abandon();
+    }
+
+    /// The plates of a dead server go to another.
+    fn take_over(&mut self, dead: usize, by: usize) {
+        for plate in self.plates_of(dead) {
+            self.owners[usize::from(plate.0)] = by;
+            let server = self.servers[by].as_ref().expect("it lives");
+            server.start_plate(plate, self.stores(plate)).expect("started");
+        }
+        self.tell();
+    }
+
+    fn client(&self, number: usize) -> Client {
+        Client::connect(&self.address(number), ClientOptions::default()).expect("connected")
+    }
+}
+
+/// Directories with files in them, some of them below each other.
+fn grow(client: &Client, name: &str) {
+    for n in 0..12 {
+        let dir = format!("{name}-{n}/below");
+        client.mkdir_all(&dir).expect("made");
+        client.write_file(format!("{dir}/file"), format!("{name} {n}").as_bytes()).expect("written");
+    }
+}
+
+fn check(client: &Client, name: &str) {
+    for n in 0..12 {
+        let path = format!("{name}-{n}/below/file");
+        let content = client.read_file(&path).unwrap_or_else(|refusal| panic!("{path}: {refusal}"));
+        assert_eq!(content, format!("{name} {n}").as_bytes());
+    }
+}
+
+/// S117.
+#[test]
+fn clients_use_the_plates_of_all_servers_from_one_address() {
+    let cluster = Cluster::start(3);
+    let (one, two) = (cluster.client(0), cluster.client(2));
+    grow(&one, "one");
+    grow(&two, "two");
+    check(&two, "one");
+    check(&one, "two");
+    let root = two.caller();
+    for n in 0..12 {
+        two.remove(format!("one-{n}/below/file")).expect("removed");
+        let above = two.stat(format!("one-{n}")).expect("found");
+        two.rmdir(&root, above.ino, b"below").expect("removed");
+    }
+    assert!(one.read_file("one-3/below/file").is_err());
+    one.sync().expect("durable");
+}
+
+/// S25: what was durable is there, whichever server dies, and open files go on.
+#[test]
+fn another_server_takes_over_the_plates_of_a_dead_one() {
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0);
+    grow(&client, "before");
+    let root = client.caller();
+    let fh = client.open_path("before-3/below/file", OpenFlags::READ_WRITE).expect("opened");
+    client.sync().expect("durable");
+    grow(&client, "acknowledged");
+    cluster.kill(1);
+    client.write(&root, fh, 0, b"BEFORE").expect("written into the buffer");
+    cluster.take_over(1, 0);
+    grow(&client, "after");
+    client.fsync(fh, false).expect("durable");
+    client.release(fh).expect("closed");
+    let other = cluster.client(0);
+    for name in ["acknowledged", "after"] {
+        check(&client, name);
+        check(&other, name);
+    }
+    assert_eq!(other.read_file("before-3/below/file").expect("read"), b"BEFORE 3");
+    client.sync().expect("nothing is lost");
+}
+
+/// A server that comes back finds what the others have decided for its plates meanwhile.
+#[test]
+fn a_server_that_was_away_catches_up() {
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0);
+    grow(&client, "before");
+    client.sync().expect("durable");
+    cluster.kill(1);
+    cluster.start_server(1);
+    cluster.tell();
+    grow(&client, "after");
+    check(&client, "before");
+    check(&cluster.client(1), "after");
+    client.sync().expect("nothing is lost");
+}
