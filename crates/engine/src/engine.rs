@@ -159,8 +159,8 @@ impl Engine {
             let is_merge = task.merging.is_some();
             let step = match resend {
                 true => match self.send_again(task, m) {
-                    Some(step) => step,
-                    None => return Progress::Idle,
+                    Ok(step) => step,
+                    Err(progress) => return progress,
                 },
                 false => self.retry(task, m),
             };
@@ -198,13 +198,15 @@ impl Engine {
 
     /// Carries out an operation of the recovery window. One that was never answered and meets a declared lease waits, as a
     /// new one would. Only later pending operations of the same client wait for it.
-    /// `None`: there is no room for it, and it stays the next.
-    pub(crate) fn send_again(&mut self, mut task: Task, m: &Moment) -> Option<Step> {
+    ///
+    /// # Errors
+    /// It was put back: there is no room for it, or another goes first.
+    pub(crate) fn send_again(&mut self, mut task: Task, m: &Moment) -> Result<Step, Progress> {
         let session = task.session;
         let is_pending = matches!(task.request.call, Call::WriteBehind { .. });
         if let Some(wait) = self.clients.resends.held_up.get(&session).filter(|_| is_pending) {
             let wait = wait.clone();
-            return Some(Step::Waiting(self.enqueue(task, wait)));
+            return Ok(Step::Waiting(self.enqueue(task, wait)));
         }
         let was_answered = task.request.again.is_some_and(|again| again.position > Position(0));
         if let Some(peers) = self.peers.as_mut().filter(|_| !was_answered) {
@@ -214,24 +216,40 @@ impl Engine {
         self.clients.resends.is_running = true;
         let result = self.dispatch(&mut task, m);
         self.clients.resends.is_running = false;
+        if let (Err(Stop::Fail(Failure::Refused(_))), true, None) = (&result, was_answered, &self.peers)
+            && let Some(first) = self.explaining(&task)
+        {
+            self.clients.resends.tasks.push_front(task);
+            self.clients.resends.tasks.push_front(first);
+            return Err(Progress::More);
+        }
         match &result {
             Err(Stop::Wait(Wait::Room)) => {
                 self.clients.resends.tasks.push_front(task);
-                return None;
+                return Err(Progress::Idle);
             }
             // Another plate answers soon, and those behind it may rest on it.
             Err(Stop::Wait(
                 Wait::Numbers | Wait::Guard(_) | Wait::Guarded(_) | Wait::Unborn(_) | Wait::Birth(_),
             )) if was_answered => {
                 self.clients.resends.tasks.push_front(task);
-                return None;
+                return Err(Progress::Idle);
             }
             Err(Stop::Wait(wait @ (Wait::Leases(_) | Wait::Guarded(_) | Wait::Birth(_)))) if is_pending => {
                 self.clients.resends.held_up.insert(session, wait.clone());
             }
             _ => {}
         }
-        Some(self.stepped(task, result, m))
+        Ok(self.stepped(task, result, m))
+    }
+
+    /// The operation that goes before a refused one, if there is one that may explain its former answer.
+    fn explaining(&mut self, refused: &Task) -> Option<Task> {
+        let again = refused.request.again?;
+        let resends = &mut self.clients.resends;
+        let ops = refused.request.call.ops();
+        let at = ops.iter().find_map(|op| resends.explaining(op, refused.session, again))?;
+        resends.tasks.remove(at)
     }
 
     /// True if [`Engine::run`] has something to do.

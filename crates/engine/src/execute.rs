@@ -72,7 +72,8 @@ const FRAGMENT_FILES_MAX: usize = 10_000;
 impl Engine {
     pub(crate) fn execute(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<Performed, Stop> {
         let performed = self.perform(call, m);
-        if matches!(performed, Err(Stop::Fail(Failure::Refused(_)))) && self.is_resend_of_answered(call) {
+        let is_refused = matches!(performed, Err(Stop::Fail(Failure::Refused(_))));
+        if is_refused && self.is_resend_of_answered(call) && !self.is_explained(call) {
             self.refuse_for_good(call);
         }
         if let (Some(peers), Err(Stop::Fail(_))) = (&mut self.peers, &performed) {
@@ -85,6 +86,12 @@ impl Engine {
     fn is_resend_of_answered(&self, call: &OpCall<'_>) -> bool {
         let was_answered = call.again.is_some_and(|again| again.position > Position(0));
         self.clients.resends.is_running && call.seq > Seq(0) && (was_answered || call.acknowledged.is_some())
+    }
+
+    /// Whether it is tried again after one that may explain its answer.
+    fn is_explained(&self, call: &OpCall<'_>) -> bool {
+        let Some(again) = call.again.filter(|again| again.position > Position(0)) else { return false };
+        self.peers.is_none() && self.clients.resends.explaining(call.op, call.session, again).is_some()
     }
 
     /// What such an operation rested on is lost. If the refusal does not reach its client, the operation is sent once more: by then

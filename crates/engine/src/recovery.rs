@@ -13,15 +13,18 @@
 //!   clients saw without them.
 //! - Operations that were answered come first, in the order of their first positions: what each caller saw still holds. Pending
 //!   operations of write-behind follow, by session, in their session's order: leases kept all other clients away. Then come the
-//!   operations that were never answered, in the order of the starts that got them first.
+//!   operations that were never answered, in the order of the starts that got them first. If an answered one is refused, those of
+//!   them go before it that may explain its former answer ([`Resends::explaining`]).
 //! - A connection that resumes a session declares: its declaration over an earlier connection does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use chiton_model::Op;
 use chiton_types::{Position, SessionId};
-use chiton_wire::Call;
+use chiton_wire::{Again, Call};
 
+use crate::parts::Resends;
 use crate::wait_queue::Task;
 
 /// Most graces to wait for sessions that are back and still send.
@@ -132,6 +135,28 @@ impl Recovery {
     }
 }
 
+impl Resends {
+    /// The place of the first operation that may explain why one that is refused now was answered with success before the crash: it was
+    /// never answered, so its place in the former order is not known, and it is about the same name. Its client sent it to the
+    /// start that answered the other, or to an earlier one.
+    pub(crate) fn explaining(&self, refused: &Op, session: SessionId, again: Again) -> Option<usize> {
+        let names = refused.footprint();
+        let is_about_it = |op: &Op| {
+            let footprint = op.footprint();
+            footprint.names().any(|a| names.names().any(|b| (a.dir, a.name) == (b.dir, b.name)))
+        };
+        self.tasks.iter().position(|task| {
+            let sent_to = task.request.again.filter(|again| again.position == Position(0));
+            let is_early = sent_to.is_some_and(|sent_to| sent_to.boot <= again.boot);
+            let is_single = matches!(task.request.call, Call::Op { .. });
+            is_early
+                && is_single
+                && task.session != session
+                && task.request.call.ops().iter().any(is_about_it)
+        })
+    }
+}
+
 fn operation_count(task: &Task) -> u32 {
     match &task.request.call {
         Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } => {
@@ -147,7 +172,7 @@ mod declared;
 #[cfg(test)]
 mod tests {
     use chiton_types::{Cred, Epoch, Seq};
-    use chiton_wire::{Again, Request};
+    use chiton_wire::Request;
 
     use super::*;
 

@@ -166,6 +166,36 @@ fn directory_with_pending_operations_stays_its_declarers_after_they_are_sent_aga
     assert!(matches!(w.answered(look), Some(Ok(Answer::Attr { .. }))));
 }
 
+/// An operation was carried out, others were answered on top of it, and its own answer was lost: it is sent again as one that was
+/// never answered, and goes before those that rest on it.
+#[test]
+fn an_answered_resend_finds_the_unanswered_one_that_it_rests_on() {
+    let (mut w, _) = World::two();
+    let name = || Name::new(b"x").expect("a name");
+    let make = |mode| {
+        let make = Make::File { content: Vec::new() };
+        Call::Op { op: Op::Make { parent: Ino::ROOT, name: name(), make, mode: Mode(mode) }, open: false }
+    };
+    assert!(w.ask(A, None, make(0o600)).expect("answered").result.is_ok());
+    w.all_durable();
+    let mut w = World::start(w.frames);
+    w.back(A, 1);
+    w.back(B, 1);
+    let made = w.ask_numbered(A, Seq(9), answered_at(90), make(0o644));
+    let removal = Call::Op { op: Op::Unlink { parent: Ino::ROOT, name: name() }, open: false };
+    let removed = w.ask_numbered(B, Seq(10), Some(Again { boot: 1, ..Again::default() }), removal);
+    w.declares(A, &[], &[]);
+    w.declares(B, &[], &[]);
+    w.take();
+    let (made, removed) = (w.answered(made), w.answered(removed));
+    assert!(is_ok(made.clone()) && is_ok(removed.clone()), "each as it was: {made:?}, {removed:?}");
+    let look = w.ask(B, None, Call::Query(Query::Lookup { parent: Ino::ROOT, name: name() }));
+    match look.expect("answered").result {
+        Ok(Answer::Attr { attr, .. }) => assert_eq!(attr.mode, Mode(0o644), "it is A's"),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// S81: what was answered before a crash, and is refused after it because the file was lost that it was about, stays refused when the
 /// refusal does not reach its client. Else it would undo what others have done since.
 #[test]
