@@ -68,7 +68,7 @@ impl Cluster {
                 // Acknowledged changes that are not durable may be lost: continue elsewhere.
                 losses = lost;
                 root = None;
-                self.let_go(&client, &mut handles);
+                self.let_go(live, &client, &mut handles);
             }
             if root.is_none() {
                 let number = program.roots.fetch_add(1, SeqCst);
@@ -97,7 +97,7 @@ impl Cluster {
             {
                 // The outcome is unknown: continue elsewhere.
                 root = None;
-                self.let_go(&client, &mut handles);
+                self.let_go(live, &client, &mut handles);
             }
         }
         if live.is_over() {
@@ -157,8 +157,14 @@ impl Cluster {
         ClientOptions { files, ..self.client_options.clone() }
     }
 
-    /// Closes open handles without a record. Errors belong to earlier calls.
-    fn let_go(&self, client: &Client, handles: &mut Handles) {
+    /// Closes open handles: those of appends on the record, because a close reports what was lost and the next sync then does
+    /// not, the others without. Their errors belong to earlier calls.
+    fn let_go(&self, live: &LiveClient, client: &Client, handles: &mut Handles) {
+        for name in handles.keys().copied().collect::<Vec<_>>() {
+            if let Some(path) = appends_to(name) {
+                self.act(live, client, handles, User::Root, &Action::CloseAppended { path });
+            }
+        }
         for fh in std::mem::take(handles).into_values() {
             let _ = client.release(fh);
         }
