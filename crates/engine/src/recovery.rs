@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chiton_model::Op;
-use chiton_types::{Position, SessionId};
+use chiton_types::{Position, Seq, SessionId};
 use chiton_wire::{Again, Call};
 
 use crate::parts::Resends;
@@ -49,6 +49,9 @@ pub(crate) struct Recovery {
     /// they hold is not known here.
     undeclared: BTreeSet<SessionId>,
     collected: Vec<Task>,
+    /// What is collected of each session: the numbers of requests, with how many operations each has. Over another connection the same
+    /// come again.
+    here: BTreeMap<(SessionId, Seq), u32>,
 }
 
 impl Recovery {
@@ -59,15 +62,15 @@ impl Recovery {
         grace: Duration,
     ) -> Recovery {
         let owes = sessions.map(|id| (id, Owes::Itself)).collect();
-        Recovery { begun, grace, owes, undeclared: BTreeSet::new(), collected: Vec::new() }
+        let (undeclared, collected, here) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+        Recovery { begun, grace, owes, undeclared, collected, here }
     }
 
     /// A session is back and will send `operations` again.
     pub(crate) fn resumed(&mut self, session: SessionId, operations: u32) {
         if let Some(owes) = self.owes.get_mut(&session) {
-            let here =
-                self.collected.iter().filter(|task| task.session == session).map(operation_count).sum();
-            *owes = Owes::Operations(operations.saturating_sub(here));
+            let here = self.here.range((session, Seq(0))..=(session, Seq(u64::MAX)));
+            *owes = Owes::Operations(operations.saturating_sub(here.map(|(_, count)| count).sum()));
             self.undeclared.insert(session);
         }
     }
@@ -83,13 +86,16 @@ impl Recovery {
     pub(crate) fn gone(&mut self, session: SessionId) -> Vec<Task> {
         self.owes.remove(&session);
         self.undeclared.remove(&session);
+        self.here.retain(|(of, _), _| *of != session);
         self.collected.extract_if(.., |task| task.session == session).collect()
     }
 
     /// Keeps an operation that was sent again.
     pub(crate) fn collect(&mut self, task: Task) {
-        if let Some(Owes::Operations(missing)) = self.owes.get_mut(&task.session) {
-            *missing = missing.saturating_sub(operation_count(&task));
+        let count = operation_count(&task);
+        let is_new = self.here.insert((task.session, task.request.seq), count).is_none();
+        if let Some(Owes::Operations(missing)) = self.owes.get_mut(&task.session).filter(|_| is_new) {
+            *missing = missing.saturating_sub(count);
         }
         self.collected.push(task);
     }
@@ -171,7 +177,7 @@ mod declared;
 
 #[cfg(test)]
 mod tests {
-    use chiton_types::{Cred, Epoch, Seq};
+    use chiton_types::{Cred, Epoch};
     use chiton_wire::Request;
 
     use super::*;
@@ -257,6 +263,25 @@ mod tests {
         assert_eq!(r.gone(SessionId(1)).len(), 2, "both lose their sessions");
         assert!(r.is_over(seconds(15), never));
         assert_eq!(r.finish().len(), 0, "what the forgotten sent is not carried out");
+    }
+
+    /// A connection brings the first of them and breaks, and the next one brings all again.
+    #[test]
+    fn what_comes_once_more_counts_once() {
+        let mut r = Recovery::new([SessionId(1)].into_iter(), Duration::ZERO, Duration::from_secs(10));
+        r.resumed(SessionId(1), 3);
+        r.declared(SessionId(1));
+        r.collect(task(1, 5, 7));
+        r.collect(task(1, 6, 8));
+        r.resumed(SessionId(1), 3);
+        r.declared(SessionId(1));
+        r.collect(task(1, 5, 7));
+        r.collect(task(1, 6, 8));
+        assert!(!r.is_over(Duration::ZERO, never), "the third has not come");
+        r.collect(task(1, 7, 9));
+        assert!(r.is_over(Duration::ZERO, never));
+        let order: Vec<_> = r.finish().iter().map(|task| task.request.seq.0).collect();
+        assert_eq!(order, [5, 5, 6, 6, 7], "each of those that wait gets an answer");
     }
 
     #[test]
