@@ -1,6 +1,8 @@
 //! Several servers of one file system, each with some of its plates, and clients that know one address.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_runtime::{RealWorld, SharedWorld};
@@ -96,6 +98,17 @@ impl Cluster {
         self.tell();
     }
 
+    /// A plate goes to another server, as if it alone had died.
+    fn move_plate(&mut self, plate: PlateId, to: usize) {
+        let from = std::mem::replace(&mut self.owners[usize::from(plate.0)], to);
+        if from == to {
+            return;
+        }
+        self.servers[from].as_ref().expect("it lives").crash_plate(plate);
+        self.servers[to].as_ref().expect("it lives").start_plate(plate, self.stores(plate)).expect("started");
+        self.tell();
+    }
+
     fn client(&self, number: usize) -> Client {
         Client::connect(&self.address(number), ClientOptions::default()).expect("connected")
     }
@@ -176,4 +189,66 @@ fn a_server_that_was_away_catches_up() {
     check(&client, "before");
     check(&cluster.client(1), "after");
     client.sync().expect("nothing is lost");
+}
+
+/// Makes directories and files and removes some, until it is over. Returns how many it has made.
+fn work(client: &Client, worker: usize, is_over: &AtomicBool) -> usize {
+    let root = client.caller();
+    for n in 0.. {
+        if is_over.load(Ordering::SeqCst) {
+            return n;
+        }
+        client.mkdir_all(format!("{worker}-{n}/below")).expect("made");
+        client.write_file(format!("{worker}-{n}/below/file"), n.to_string().as_bytes()).expect("written");
+        if n % 4 == 3 {
+            let gone = format!("{worker}-{}", n - 2);
+            let above = client.stat(&gone).expect("found");
+            client.remove(format!("{gone}/below/file")).expect("removed");
+            client.rmdir(&root, above.ino, b"below").expect("removed");
+        }
+    }
+    unreachable!("it ends above")
+}
+
+/// S26: plates move from server to server, by deaths too, while clients work in directories of all plates. The clients live, so nothing
+/// that they were answered is lost.
+#[test]
+fn plates_move_under_load_and_nothing_is_lost() {
+    let mut cluster = Cluster::start(3);
+    let clients: Vec<Client> = (0..3).map(|_| cluster.client(0)).collect();
+    let is_over = AtomicBool::new(false);
+    let made: Vec<usize> = std::thread::scope(|scope| {
+        let is_over = &is_over;
+        let workers: Vec<_> = clients
+            .iter()
+            .enumerate()
+            .map(|(number, client)| scope.spawn(move || work(client, number, is_over)))
+            .collect();
+        for round in 0..12u16 {
+            std::thread::sleep(Duration::from_millis(50));
+            let to = usize::from(round * 5 % 3);
+            if round % 3 == 0 {
+                cluster.move_plate(PlateId(round * 7 % PLATES), to);
+                continue;
+            }
+            // Server 0 stays: it is the address with which the clients began.
+            let dead = 1 + usize::from(round % 2);
+            cluster.kill(dead);
+            cluster.take_over(dead, if to == dead { 0 } else { to });
+            cluster.start_server(dead);
+            cluster.tell();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        workers.into_iter().map(|worker| worker.join().expect("it went on")).collect()
+    });
+    for (worker, (client, made)) in clients.iter().zip(made).enumerate() {
+        client.sync().expect("nothing is lost");
+        for n in 0..made {
+            let path = format!("{worker}-{n}/below/file");
+            match cluster.client(0).read_file(&path) {
+                Ok(content) => assert_eq!(content, n.to_string().as_bytes(), "{path}"),
+                Err(refusal) => assert!(n % 4 == 1 && n + 2 < made, "{path}: {refusal}"),
+            }
+        }
+    }
 }
