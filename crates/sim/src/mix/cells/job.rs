@@ -11,13 +11,16 @@ use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_types::{Ino, Refusal};
 
-use super::super::driver::{TRIES_MAX, on};
+use super::super::driver::on;
 use super::super::stage::{Desk, PAUSE, Stage};
 use super::Cell;
 use super::ledger::Ledger;
 use crate::history::{Action, Answer, Handle};
 use crate::perform::{Handles, perform};
 use crate::random::Random;
+
+/// How often an action is tried, with a millisecond between: longer than a dead server stays away.
+const TRIES_MAX: usize = 10_000;
 
 /// The file that is held open over the change.
 pub(super) const HELD: Handle = Handle(1);
