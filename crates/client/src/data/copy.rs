@@ -98,8 +98,8 @@ impl Files {
     ) -> Result<bool, Refusal> {
         let op = Op::Clone { from: from.file.ino, from_offset, to: to.file.ino, to_offset, len };
         to.file.lock().cloning += 1;
-        let mark = self.now();
         let answer = ask(&*self.service, caller, Call::Op { op, open: false });
+        let mark = self.now();
         let mut inner = to.file.lock();
         let grows = inner.growth_to(to_offset + len, 0).is_some();
         inner.cloning -= 1;

@@ -122,14 +122,13 @@ impl Files {
     pub fn open(
         &self,
         caller: &Caller<'_>,
-        mut attr: Attr,
+        attr: Attr,
         lease: LeaseMode,
         (mark, changes): (Mark, Mark),
         flags: OpenFlags,
     ) -> Result<u64, Refusal> {
         let ino = attr.ino;
         let just_made = lease == LeaseMode::Exclusive && attr.size == 0 && attr.mtime == attr.btime;
-        self.date(mark, &mut attr);
         let file = self.enter(&attr);
         let reported = {
             let mut inner = file.lock();

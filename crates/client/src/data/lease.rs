@@ -38,13 +38,13 @@ impl Files {
         self.service.call(cred, call).map_err(refusal_of)
     }
 
-    /// To be taken before attributes are asked for.
+    /// To be taken when an answer has come, before the file is locked.
     pub(super) fn now(&self) -> Mark {
         self.service.recalls().now()
     }
 
-    /// Makes attributes that were asked for at `mark` as old as can be, if the server was restarted since: positions of two
-    /// starts cannot be compared.
+    /// Makes attributes that had come at `mark` as old as can be, if the server was restarted since: positions of two starts cannot be
+    /// compared.
     pub(super) fn date(&self, mark: Mark, attr: &mut Attr) {
         if self.service.recalls().voided_since(mark) {
             attr.position = Position(0);
@@ -133,9 +133,10 @@ impl Files {
             }
             let (recalls, changes) = (inner.recalls, inner.changes);
             drop(inner);
-            let (asked_at, mark) = (self.world.monotonic(), self.now());
+            let asked_at = self.world.monotonic();
             let len = range.end - range.start;
             let answer = self.call(cred, Call::Query(Query::Map { ino: file.ino, offset: range.start, len }));
+            let mark = self.now();
             inner = file.lock();
             let Answer::Map { mut attr, lease, content } = answer? else { return Err(Refusal::Io) };
             self.date(mark, &mut attr);

@@ -54,8 +54,6 @@ struct Stamp {
     /// Some of it was written back from mappings under a shared lease.
     mapped: bool,
     cred: Cred,
-    /// When it was sent.
-    mark: Mark,
     /// If this session ends it is reported as lost, and not sent in the next.
     session: SessionId,
 }
@@ -134,7 +132,7 @@ impl Files {
         // All that is dirty now, and nothing newer: what readers elsewhere see is a state that there was.
         inner.sending = std::mem::take(&mut inner.pending);
         inner.sending.share_repeated();
-        let stamp = inner.take_stamp(self.now(), self.service.session(file.ino));
+        let stamp = inner.take_stamp(self.service.session(file.ino));
         let size = inner.size;
         let uploads: Vec<Arc<Upload>> = inner.uploads.values().cloned().collect();
         drop(inner);
@@ -253,8 +251,9 @@ impl Files {
                 hold,
             };
             let answer = self.call_in(stamp.session, &stamp.cred, Call::Op { op, open: false });
+            let mark = self.now();
             let mut inner = file.lock();
-            self.sent(file.ino, &mut inner, stamp.mark, answer)?;
+            self.sent(file.ino, &mut inner, mark, answer)?;
             if hold != Hold::None && parts.peek().is_none() && inner.attr.size != size_sent {
                 inner.was_moved();
                 return Ok(());
@@ -283,7 +282,7 @@ impl Files {
             body[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
         }
         inner.buffer.cut(0..u64::MAX, &self.budget);
-        let stamp = inner.take_stamp(self.now(), self.service.session(file.ino));
+        let stamp = inner.take_stamp(self.service.session(file.ino));
         let op = Op::Write {
             ino: file.ino,
             body: Body::Inline(body.clone()),
@@ -306,8 +305,9 @@ impl Files {
         inner.sending_inline = Some(body);
         drop(inner);
         let answer = self.call_in(stamp.session, &stamp.cred, Call::Op { op, open: false });
+        let mark = self.now();
         let mut inner = file.lock();
-        let result = self.sent(file.ino, &mut inner, stamp.mark, answer);
+        let result = self.sent(file.ino, &mut inner, mark, answer);
         let body = inner.sending_inline.take().unwrap_or_default();
         match result {
             Ok(()) if self.is_linearizable() && inner.attr.size != size => inner.was_moved(),
@@ -357,7 +357,7 @@ impl Files {
         let Some(mut attr) = outcome.attr else { return Ok(()) };
         self.date(mark, &mut attr);
         if attr.position == Position(0) {
-            // Of this start of the server or the one before: nothing is believed before it was asked for again.
+            // Of a start of the server that is over: nothing is believed before it was asked for again.
             inner.lease = LeaseMode::None;
             inner.recalls += 1;
             inner.attr.position = Position(0);
@@ -393,7 +393,7 @@ fn in_operations(mut extents: Vec<Extent>) -> Vec<Vec<Extent>> {
 
 impl Inner {
     /// What goes with the content that is sent now.
-    fn take_stamp(&mut self, mark: Mark, session: SessionId) -> Stamp {
+    fn take_stamp(&mut self, session: SessionId) -> Stamp {
         self.unsent = false;
         self.in_flight = true;
         let kill_setid = std::mem::take(&mut self.kill_setid);
@@ -401,7 +401,7 @@ impl Inner {
         let appended = self.appended.replace(self.size);
         let (mtime, cred) = (self.mtime, self.cred.clone());
         let mapped = std::mem::take(&mut self.mapped);
-        Stamp { losses: self.losses, mtime, kill_setid, appended, mapped, cred, mark, session }
+        Stamp { losses: self.losses, mtime, kill_setid, appended, mapped, cred, session }
     }
 
     /// What was being sent is dirty again, unless it was given up meanwhile.

@@ -93,8 +93,8 @@ impl Files {
             let inner = file.lock();
             (inner.recalls, inner.attr.mode, inner.growth_to(size, 0))
         };
-        let mark = self.now();
         let attr = self.set_size(caller, (file.ino, Some(mode)), by_handle, size)?;
+        let mark = self.now();
         let mut inner = file.lock();
         self.note_changed(file.ino, &mut inner);
         if attr.position >= inner.attr.position {
