@@ -225,7 +225,7 @@ fn plates_move_under_load_and_nothing_is_lost() {
             .map(|(number, client)| scope.spawn(move || work(client, number, is_over)))
             .collect();
         for round in 0..12u16 {
-            std::thread::sleep(Duration::from_millis(50));
+            chiton_runtime::thread::sleep(Duration::from_millis(50));
             let to = usize::from(round * 5 % 3);
             if round % 3 == 0 {
                 cluster.move_plate(PlateId(round * 7 % PLATES), to);
