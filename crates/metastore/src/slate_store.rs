@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_s3::block_on;
+use chiton_async::block_on;
 use futures_util::TryStreamExt;
 use object_store::ObjectStore;
 use object_store::path::Path;

@@ -188,7 +188,7 @@ mod tests {
                 [("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_REGION", "eu-west-1")];
             let config = found(&[&keys[..], more].concat()).expect("understood");
             let location: S3Location = location.parse().expect("a location");
-            let runtime = crate::runtime::runtime();
+            let runtime = chiton_async::runtime();
             let client = runtime.block_on(async { config.client(&location, 0) }).expect("settings fit");
             let path = object_store::path::Path::from("key");
             let url =
@@ -211,7 +211,7 @@ mod tests {
         let open = |path: &std::path::Path| {
             let config = found(&[("AWS_CA_BUNDLE", path.to_str().expect("text"))]).expect("understood");
             let location: S3Location = "s3://bucket".parse().expect("a location");
-            crate::runtime::runtime().block_on(async { config.client(&location, 0) }).map(drop)
+            chiton_async::runtime().block_on(async { config.client(&location, 0) }).map(drop)
         };
         let dir = tempfile::tempdir().expect("a directory");
         let missing = dir.path().join("none.pem");

@@ -15,8 +15,9 @@ mod error;
 mod location;
 mod probe;
 mod profile;
-mod runtime;
 
+
+use chiton_async::{block_on, runtime};
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use error::sort;
 pub use config::S3Config;
 pub use location::S3Location;
 pub use probe::probe_conditional_put;
-pub use runtime::{block_on, runtime};
+
 
 /// A put of more bytes goes in parts …
 const PUT_BYTES_MAX: usize = 32 << 20;

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use chiton_s3::block_on;
+use chiton_async::block_on;
 use futures_util::future::try_join_all;
 use slatedb::DbSnapshot;
 use slatedb::config::ScanOptions;
