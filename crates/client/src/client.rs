@@ -90,10 +90,24 @@ impl Client {
     /// # Errors
     /// In words: no server, another version, refused.
     pub fn connect(address: &Address, options: ClientOptions) -> Result<Client, ConnectError> {
-        let dialer = Box::new(SocketDialer::new(vec![address.clone()]));
         // Behind a Unix socket the server is on this machine, and its store may be open to us; of a server elsewhere
         // that path is not here, or is something else.
         let is_near = matches!(address, Address::Unix(_));
+        let address = address.clone();
+        Client::connect_to_any(Box::new(move || vec![address.clone()]), is_near, options)
+    }
+
+    /// Connects to the servers of a cluster. `addresses` says where some of them are; it is asked at first, and again whenever none
+    /// of those that are known answers. `is_near`: their object store is on this machine, too.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_to_any(
+        addresses: Box<dyn Fn() -> Vec<Address> + Send + Sync>,
+        is_near: bool,
+        options: ClientOptions,
+    ) -> Result<Client, ConnectError> {
+        let dialer = Box::new(SocketDialer::new(addresses));
         let store = |objects: &str| -> Option<Arc<dyn Objects>> {
             let path = objects.strip_prefix("local:").filter(|_| is_near)?;
             Some(Arc::new(LocalObjects::open(std::path::Path::new(path)).ok()?))

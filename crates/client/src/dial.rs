@@ -12,18 +12,45 @@ use chiton_wire::{Hello, Recall, RecallDone, RefuseReason, Reply, Request, Welco
 
 use crate::wire::{Dialer, RecallWire, Wire};
 
+/// Where to find servers, if none of those that are known answers.
+type Ask = Box<dyn Fn() -> Vec<Address> + Send + Sync>;
+
 /// Dials the server that has a plate: the one that was dialed last for it, those that are known from the beginning, or the one to
-/// which they point.
+/// which they point. One that has failed comes last the next time.
 pub(crate) struct SocketDialer {
-    /// Servers to begin with.
+    ask: Ask,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Servers to begin with, the best first.
     addresses: Vec<Address>,
     /// Where each plate was found.
-    found: Mutex<BTreeMap<PlateId, Address>>,
+    found: BTreeMap<PlateId, Address>,
+}
+
+impl Known {
+    fn failed(&mut self, address: &Address) {
+        self.found.retain(|_, found| found != address);
+        if let Some(at) = self.addresses.iter().position(|known| known == address) {
+            self.addresses[at..].rotate_left(1);
+        }
+    }
+
+    /// In the order in which they are tried for a plate.
+    fn order(&self, plate: PlateId) -> VecDeque<Address> {
+        // Servers of other plates know where this one is, too.
+        let others = self.found.iter().filter(|(other, _)| **other != plate).map(|(_, address)| address);
+        self.found.get(&plate).into_iter().chain(&self.addresses).chain(others).cloned().collect()
+    }
 }
 
 impl SocketDialer {
-    pub(crate) fn new(addresses: Vec<Address>) -> SocketDialer {
-        SocketDialer { addresses, found: Mutex::default() }
+    /// `ask` is asked at first, and again whenever nobody answers.
+    pub(crate) fn new(ask: Ask) -> SocketDialer {
+        let known = Known { addresses: ask(), found: BTreeMap::new() };
+        SocketDialer { ask, known: Mutex::new(known) }
     }
 
     /// Opens a connection for the plate of a hello. A server that has it may refuse; one that has not, or is away, may know another.
@@ -32,22 +59,21 @@ impl SocketDialer {
         hello: &Hello,
         open: impl Fn(&Address) -> Result<(C, Welcome), OpenError>,
     ) -> Result<(Welcome, Option<C>), String> {
-        let mut next: VecDeque<Address> = {
-            let found = self.found.lock();
-            // Servers of other plates know where this one is, too.
-            let others = found.iter().filter(|(plate, _)| **plate != hello.plate).map(|(_, address)| address);
-            found.get(&hello.plate).into_iter().chain(&self.addresses).chain(others).cloned().collect()
-        };
+        let mut next = self.known.lock().order(hello.plate);
         let mut tried: Vec<Address> = Vec::new();
         let mut failure = Err("there is no address of a server".to_owned());
+        let mut is_anyone_there = false;
         while let Some(address) = next.pop_front() {
             if tried.contains(&address) {
                 continue;
             }
             tried.push(address.clone());
-            match open(&address) {
+            let opened = open(&address);
+            is_anyone_there |=
+                matches!(opened, Ok(_) | Err(OpenError::Elsewhere { .. } | OpenError::Refused { .. }));
+            match opened {
                 Ok((connection, welcome)) => {
-                    self.found.lock().insert(hello.plate, address);
+                    self.known.lock().found.insert(hello.plate, address);
                     return Ok((welcome, Some(connection)));
                 }
                 Err(OpenError::Elsewhere { addresses, .. }) => {
@@ -61,11 +87,20 @@ impl SocketDialer {
                     }
                     failure = Ok((welcome, None));
                 }
-                Err(error) if failure.is_err() => {
-                    failure = Err(format!("no connection to {address}: {error}"));
+                Err(error) => {
+                    self.known.lock().failed(&address);
+                    if failure.is_err() {
+                        failure = Err(format!("no connection to {address}: {error}"));
+                    }
                 }
-                Err(_) => {}
             }
+        }
+        if !is_anyone_there {
+            let addresses = (self.ask)();
+            let mut known = self.known.lock();
+            let is_new = |address: &&Address| !known.addresses.contains(address);
+            let new: Vec<Address> = addresses.iter().filter(is_new).cloned().collect();
+            known.addresses.splice(0..0, new);
         }
         failure
     }

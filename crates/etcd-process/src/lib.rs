@@ -52,8 +52,11 @@ impl Etcd {
             .map(|_| TcpListener::bind(("127.0.0.1", 0)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| format!("no free port: {e}"))?;
-        let ports: Vec<u16> =
-            taken.iter().filter_map(|listener| listener.local_addr().ok()).map(|address| address.port()).collect();
+        let ports: Vec<u16> = taken
+            .iter()
+            .filter_map(|listener| listener.local_addr().ok())
+            .map(|address| address.port())
+            .collect();
         drop(taken);
         let member = |ports: &[u16]| Member { client_port: ports[0], peer_port: ports[1], running: None };
         let mut etcd = Etcd { dir: dir.to_owned(), members: ports.chunks_exact(2).map(member).collect() };
@@ -124,8 +127,12 @@ impl Etcd {
 
     fn spawn(&mut self, number: usize) -> Result<(), String> {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let names: Vec<_> =
-            self.members.iter().enumerate().map(|(n, member)| format!("m{n}={}", url(member.peer_port))).collect();
+        let names: Vec<_> = self
+            .members
+            .iter()
+            .enumerate()
+            .map(|(n, member)| format!("m{n}={}", url(member.peer_port)))
+            .collect();
         let member = &self.members[number];
         let (client, peer) = (url(member.client_port), url(member.peer_port));
         let log = std::fs::File::create(self.dir.join(format!("member-{number}.log")))

@@ -23,8 +23,11 @@ impl FromStr for EtcdAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<EtcdAddress, String> {
-        let wanted = "write etcd://HOST:PORT,HOST:PORT, with /PREFIX behind it if several clusters share an etcd";
-        let rest = text.strip_prefix(EtcdAddress::SCHEME).ok_or_else(|| format!("not an etcd's address: {wanted}"))?;
+        let wanted =
+            "write etcd://HOST:PORT,HOST:PORT, with /PREFIX behind it if several clusters share an etcd";
+        let rest = text
+            .strip_prefix(EtcdAddress::SCHEME)
+            .ok_or_else(|| format!("not an etcd's address: {wanted}"))?;
         let (members, prefix) = rest.split_once('/').unwrap_or((rest, PREFIX));
         let is_odd = |c: char| c.is_whitespace() || c.is_control();
         if members.split(',').any(str::is_empty) || members.contains(is_odd) {
@@ -71,7 +74,16 @@ mod tests {
             assert_eq!(parse(text).as_deref(), Ok(full), "{text}");
             assert_eq!(parse(full).as_deref(), Ok(full));
         }
-        for odd in ["h1:2379", "etcd://", "etcd://a,,b", "etcd://a:x", "etcd://a:0", "etcd://a:99999", "etcd://a/", "etcd://a b"] {
+        for odd in [
+            "h1:2379",
+            "etcd://",
+            "etcd://a,,b",
+            "etcd://a:x",
+            "etcd://a:0",
+            "etcd://a:99999",
+            "etcd://a/",
+            "etcd://a b",
+        ] {
             assert!(parse(odd).is_err(), "{odd}");
         }
     }

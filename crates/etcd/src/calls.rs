@@ -70,7 +70,9 @@ impl Calls {
                     match tokio::time::timeout(TRY.min(patience / 2), call(&mut client)).await {
                         Ok(Ok(done)) => return Ok(done),
                         Ok(Err(error)) if !passes(&error) => {
-                            return Err(MonitorError::Unavailable(format!("etcd at {name} refuses: {error}")));
+                            return Err(MonitorError::Unavailable(format!(
+                                "etcd at {name} refuses: {error}"
+                            )));
                         }
                         Ok(Err(error)) => failure = format!("etcd at {name}: {error}"),
                         Err(_) => failure = format!("etcd at {name} is silent"),

@@ -246,7 +246,9 @@ impl Monitor for EtcdMonitor {
             let alive = shared.alive()?;
             let is_broken = |condition: &&Condition| !condition.holds(|id| alive.get(&id).copied());
             let broken = requires.iter().find(is_broken).copied();
-            if let Some(broken) = broken.filter(|_| shared.find_map().is_ok_and(|now| now == Some((map, revision)))) {
+            if let Some(broken) =
+                broken.filter(|_| shared.find_map().is_ok_and(|now| now == Some((map, revision))))
+            {
                 return Err(ChangeError::Condition(broken));
             }
         }
@@ -262,9 +264,11 @@ impl Monitor for EtcdMonitor {
             let options = GetOptions::new().with_prefix().with_limit(count);
             Some(options.with_sort(SortTarget::Key, SortOrder::Descend))
         };
-        let found = self.0.calls.call(PATIENCE, async |client| client.get(prefix.as_str(), newest()).await)?;
+        let found =
+            self.0.calls.call(PATIENCE, async |client| client.get(prefix.as_str(), newest()).await)?;
         let line = |kv: &KeyValue| {
-            serde_json::from_slice(kv.value()).map_err(|e| MonitorError::Corrupt(format!("an audit line: {e}")))
+            serde_json::from_slice(kv.value())
+                .map_err(|e| MonitorError::Corrupt(format!("an audit line: {e}")))
         };
         found.kvs().iter().map(line).collect()
     }

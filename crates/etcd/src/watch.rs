@@ -85,7 +85,10 @@ impl EtcdWatch {
             let increments = found
                 .kvs()
                 .iter()
-                .map(|kv| StoredIncrement::from_json(kv.value()).map(|stored| (stored.increment.to, stored.increment)))
+                .map(|kv| {
+                    StoredIncrement::from_json(kv.value())
+                        .map(|stored| (stored.increment.to, stored.increment))
+                })
                 .collect::<Result<Increments, _>>()
                 .map_err(corrupt)?;
             let missed = map.epoch.checked_sub(self.epoch).filter(|_| self.epoch > 0);

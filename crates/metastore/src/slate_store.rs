@@ -23,6 +23,7 @@ use std::time::Duration;
 use chiton_async::block_on;
 use futures_util::TryStreamExt;
 use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use parking_lot::{Mutex, RwLock};
 use slatedb::config::{CloseOptions, CompressionCodec, FlushType, Settings};
@@ -107,6 +108,23 @@ impl SlateMetastore {
         let view = RwLock::new(db.snapshot().map_err(|e| store.sort(&e))?);
         *store.open.write() = Some(Arc::new(Open { db, view }));
         Ok(store)
+    }
+
+    /// The same in a directory, which is made. Several processes may share it.
+    ///
+    /// # Errors
+    /// As [`SlateMetastore::open`].
+    pub fn open_in(
+        dir: &std::path::Path,
+        prefix: &str,
+        options: SlateOptions,
+    ) -> Result<SlateMetastore, StoreError> {
+        let io = |cause: String| StoreError::Io { path: dir.to_owned(), cause };
+        std::fs::create_dir_all(dir).map_err(|e| io(e.to_string()))?;
+        // Whoever has lost power finds what was committed.
+        let objects = LocalFileSystem::new_with_prefix(dir).map_err(|e| io(e.to_string()))?.with_fsync(true);
+        let name = dir.join(prefix).display().to_string();
+        SlateMetastore::open(Arc::new(objects), prefix, &name, options)
     }
 
     fn within_patience<T>(

@@ -10,8 +10,8 @@ use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Condvar, Mutex};
 
 use crate::{
-    AUDIT_LINES_KEPT, Alive, AuditLine, ChangeError, ClusterMap, Condition, Event,
-    INCREMENTS_KEPT, Liveness, MapChange, MapIncrement, Monitor, MonitorError, Prepared, Watch,
+    AUDIT_LINES_KEPT, Alive, AuditLine, ChangeError, ClusterMap, Condition, Event, INCREMENTS_KEPT, Liveness,
+    MapChange, MapIncrement, Monitor, MonitorError, Prepared, Watch,
 };
 
 /// Clones share one store.

@@ -80,8 +80,7 @@ impl Prepared {
         // Refuses what could not be read again.
         map.to_json()?;
         increment.to_json()?;
-        let mut named: Vec<String> =
-            changes.iter().take(AUDITED_CHANGES).map(MapChange::to_string).collect();
+        let mut named: Vec<String> = changes.iter().take(AUDITED_CHANGES).map(MapChange::to_string).collect();
         let more = changes.len() - named.len();
         if more > 0 {
             named.push(format!("{more} more"));

@@ -16,7 +16,6 @@ mod location;
 mod probe;
 mod profile;
 
-
 use chiton_async::{block_on, runtime};
 use std::future::Future;
 use std::ops::Range;
@@ -33,7 +32,6 @@ use error::sort;
 pub use config::S3Config;
 pub use location::S3Location;
 pub use probe::probe_conditional_put;
-
 
 /// A put of more bytes goes in parts …
 const PUT_BYTES_MAX: usize = 32 << 20;

@@ -23,7 +23,7 @@ use crate::error::{FormatError, StartError};
 use crate::format::{
     FilesystemInfo, FormatOptions, INFO_FILE, PLATES_FOLDER, format_stores, info_text, parse_info,
 };
-use crate::stores::Stores;
+use crate::stores::{Stores, below};
 
 /// Prefixes that an interrupted format may have left. A server that has served a file system has left `holders/`, too.
 const OURS: [&str; 4] = ["journal", "meta", PLATES_FOLDER, "probe"];
@@ -46,10 +46,7 @@ impl Bucket {
 
     /// The stores of a plate.
     pub(crate) fn stores(&self, plate: PlateId) -> Stores {
-        let below = |name: &str| match plate {
-            PlateId(0) => name.to_owned(),
-            PlateId(n) => format!("{PLATES_FOLDER}/{n}/{name}"),
-        };
+        let below = |name: &str| below(plate, name);
         let place = ObjectPlace::new(self.objects.clone(), &below("journal"));
         let location = self.s3.location().below(&below("meta"));
         let client = self.s3.library_client();
@@ -68,10 +65,11 @@ impl Bucket {
     }
 }
 
-/// Makes a new file system below a prefix.
+/// Makes a new file system below a prefix. `monitor`: of the cluster that is to serve it.
 pub(crate) fn format_bucket(
     location: &S3Location,
     options: &FormatOptions,
+    monitor: Option<&str>,
     world: &dyn World,
 ) -> Result<FilesystemInfo, FormatError> {
     let bucket = Bucket::open(location).map_err(FormatError::Failed)?;
@@ -101,6 +99,7 @@ pub(crate) fn format_bucket(
     }
     let stores: Vec<Stores> = (0..options.plates).map(|plate| bucket.stores(PlateId(plate))).collect();
     let info = format_stores(&stores, options, world)?;
+    let info = FilesystemInfo { monitor: monitor.map(str::to_owned), ..info };
     let text = info_text(&info);
     match objects.put_if_absent(INFO_FILE, text.as_bytes()) {
         Ok(true) => Ok(info),

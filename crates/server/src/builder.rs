@@ -222,6 +222,7 @@ fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> 
         shards: subtree.shards,
         plates: 1,
         created: m.now.secs(),
+        monitor: None,
     };
     let no_rows: Arc<dyn Metastore> = Arc::new(MemoryMetastore::new());
     Ok(Ground {

@@ -74,6 +74,8 @@ pub enum StartError {
         /// The command or step that helps.
         next: String,
     },
+    /// It belongs to the servers of a cluster.
+    Clustered { data: DataAddress, monitor: String },
     /// It has no such plate.
     NoPlate { data: DataAddress, plate: PlateId, plates: u16 },
     /// It has several plates, and `what` works with one.
@@ -111,6 +113,11 @@ impl fmt::Display for StartError {
                 "{data} has format version {found}, and this program knows {known}: use a newer program"
             ),
             StartError::Held { data, holder, next } => write!(f, "{data} is in use by {holder}: {next}"),
+            StartError::Clustered { data, monitor } => write!(
+                f,
+                "{data} belongs to a cluster, which alone may open it: start one of its servers (chiton serve --monitor {monitor} \
+                 --data {data}), or use its mounts and servers (chiton mount --monitor {monitor})"
+            ),
             StartError::NoPlate { data, plate, plates } => {
                 write!(f, "{data} has no plate {plate}: its plates are 0 to {}", plates.saturating_sub(1))
             }

@@ -6,6 +6,7 @@
 //!   journal/  meta/                  of plate 0
 //!   plates/1/journal  plates/1/meta  of plate 1, and so on
 //!   objects/                         of all plates
+//!   stores/                          instead of journal/, meta/ and plates/ if several servers share the directory: the same as objects
 //! ```
 
 use std::fs::{self, File};
@@ -32,6 +33,8 @@ pub(crate) const INFO_FILE: &str = "chiton.json";
 pub const PLATES_MAX: u16 = 1024;
 /// The folder of all plates but plate 0.
 pub(crate) const PLATES_FOLDER: &str = "plates";
+/// The folder of journals and rows in a directory that several servers share.
+pub(crate) const STORES_FOLDER: &str = "stores";
 
 /// What is chosen when storage is formatted, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +68,9 @@ pub struct FilesystemInfo {
     pub plates: u16,
     /// When it was formatted, in seconds since the Unix epoch.
     pub created: i64,
+    /// The monitor of the cluster that serves it, as it was when that was made; `None` if one server serves it at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<String>,
 }
 
 /// The text of a `chiton.json`.
@@ -94,6 +100,17 @@ impl FilesystemInfo {
     /// If the numbers do not fit: those that were read from storage do.
     pub fn plates(&self) -> Plates {
         Plates::new(self.shards, self.plates).expect("each plate has a shard")
+    }
+
+    /// Refuses what one server, or one tool, would do alone with the file system of a cluster.
+    ///
+    /// # Errors
+    /// [`StartError::Clustered`] if it is one.
+    pub fn check_alone(&self, data: &DataAddress) -> Result<(), StartError> {
+        match &self.monitor {
+            None => Ok(()),
+            Some(monitor) => Err(StartError::Clustered { data: data.clone(), monitor: monitor.clone() }),
+        }
     }
 
     /// Refuses `what`, which works only for a file system with one plate.
@@ -127,6 +144,7 @@ pub(crate) fn format_stores(
         shards: options.shards,
         plates: options.plates,
         created: world.now().secs(),
+        monitor: None,
     };
     for (plate, stores) in info.plates().all().zip(stores) {
         format_plate(&info, plate, stores, options, world).map_err(FormatError::Failed)?;
@@ -179,10 +197,11 @@ fn format_plate(
     meta.close().map_err(|e| e.to_string())
 }
 
-/// Makes a new file system in a directory, which is made if it is missing.
+/// Makes a new file system in a directory, which is made if it is missing. `monitor`: of the cluster that is to serve it.
 pub(crate) fn format_dir(
     dir: &Path,
     options: &FormatOptions,
+    monitor: Option<&str>,
     world: &dyn World,
 ) -> Result<FilesystemInfo, FormatError> {
     let failed = |e: std::io::Error| FormatError::Failed(format!("{}: {e}", dir.display()));
@@ -194,23 +213,34 @@ pub(crate) fn format_dir(
     // What a format that did not come to its end has left is ours; everything else is somebody's.
     for entry in fs::read_dir(dir).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        let ours = ["journal", "meta", "objects", PLATES_FOLDER, "chiton.json.new"];
+        let ours = ["journal", "meta", "objects", PLATES_FOLDER, STORES_FOLDER, "chiton.json.new"];
         if !ours.iter().any(|our| name == *our) {
             return Err(FormatError::NotEmpty(dir.into()));
         }
     }
-    for part in ["journal", "meta", "objects", PLATES_FOLDER] {
+    for part in ["journal", "meta", "objects", PLATES_FOLDER, STORES_FOLDER] {
         match fs::remove_dir_all(dir.join(part)) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(failed(e)),
             _ => {}
         }
     }
-    for plate in (0..options.plates).map(PlateId) {
-        fs::create_dir_all(plate_dir(dir, plate).join("meta")).map_err(failed)?;
-    }
-    let stores = Stores::local(dir, options.plates, FjallOptions::default()).map_err(FormatError::Failed)?;
-    let info = format_stores(&stores, options, world)?;
-    sync_folders(dir, options.plates).map_err(failed)?;
+    let info = match monitor {
+        Some(monitor) => {
+            let stores = Stores::shared(dir, options.plates).map_err(FormatError::Failed)?;
+            let info = format_stores(&stores, options, world)?;
+            FilesystemInfo { monitor: Some(monitor.to_owned()), ..info }
+        }
+        None => {
+            for plate in (0..options.plates).map(PlateId) {
+                fs::create_dir_all(plate_dir(dir, plate).join("meta")).map_err(failed)?;
+            }
+            let stores =
+                Stores::local(dir, options.plates, FjallOptions::default()).map_err(FormatError::Failed)?;
+            let info = format_stores(&stores, options, world)?;
+            sync_folders(dir, options.plates).map_err(failed)?;
+            info
+        }
+    };
     let new = dir.join("chiton.json.new");
     let text = info_text(&info);
     let write = || -> std::io::Result<()> {
@@ -296,10 +326,10 @@ mod tests {
         assert!(matches!(read_info(&dir), Err(StartError::NotFormatted(_))));
         // A format that was interrupted can be repeated.
         fs::create_dir_all(dir.join("meta/rows")).expect("made");
-        let info = format_dir(&dir, &FormatOptions { shards: 3, ..FormatOptions::default() }, &world)
+        let info = format_dir(&dir, &FormatOptions { shards: 3, ..FormatOptions::default() }, None, &world)
             .expect("formats");
         assert_eq!(read_info(&dir).expect("reads"), info);
-        let again = format_dir(&dir, &FormatOptions::default(), &world);
+        let again = format_dir(&dir, &FormatOptions::default(), None, &world);
         assert!(matches!(again, Err(FormatError::Formatted(_))));
         let check = |text: &str, expect: &str| {
             fs::write(dir.join(INFO_FILE), text).expect("written");
@@ -327,10 +357,13 @@ mod tests {
         // Once it was served, it is known without, and not made anew.
         fs::write(dir.join("lock"), "").expect("written");
         assert!(matches!(read_info(&dir), Err(StartError::Damaged(..))));
-        let again = format_dir(&dir, &FormatOptions::default(), &world);
+        let again = format_dir(&dir, &FormatOptions::default(), None, &world);
         assert!(matches!(again, Err(FormatError::NotEmpty(_))));
         fs::remove_file(dir.join("lock")).expect("removed");
         fs::write(dir.join("thesis.tex"), "precious").expect("written");
-        assert!(matches!(format_dir(&dir, &FormatOptions::default(), &world), Err(FormatError::NotEmpty(_))));
+        assert!(matches!(
+            format_dir(&dir, &FormatOptions::default(), None, &world),
+            Err(FormatError::NotEmpty(_))
+        ));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chiton_engine::Settings;
 use chiton_metastore::FjallOptions;
-use chiton_transport::ServeOptions;
+use chiton_transport::{Gate, ServeOptions};
 use chiton_types::{Ino, PlateId, Plates};
 
 use crate::startup::EPOCH;
@@ -61,6 +61,8 @@ pub struct ServerOptions {
     pub take_over: bool,
     /// Told how far the journal is replayed.
     pub progress: Option<Tell>,
+    /// In a cluster: answers go out only through it.
+    pub gate: Option<Arc<dyn Gate>>,
     /// Told once, with the reason, when another server has taken over: changes that were not confirmed by then never will be. The
     /// process should abandon the server and end. On a thread of the server's.
     pub on_fenced: Option<Log>,
@@ -91,6 +93,7 @@ impl Default for ServerOptions {
             read_only: false,
             take_over: false,
             progress: None,
+            gate: None,
             on_fenced: None,
             log: Arc::new(|line| tracing::warn!("{line}")),
         }

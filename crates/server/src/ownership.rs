@@ -50,15 +50,7 @@ impl Ownership {
             Ok(Some(_)) => Err(StoreError::Fenced { path: path.clone() }),
             Err(e) => Err(StoreError::Io { path: path.clone(), cause: e.to_string() }),
         };
-        let no_store: crate::OpenMeta = Box::new(|| unreachable!("replaced at once"));
-        let open = std::mem::replace(&mut stores.open_meta, no_store);
-        stores.open_meta = Box::new(move || {
-            check(&keeper)?;
-            let store = open()?;
-            // Somebody may have come in between: then nothing is to be written through it.
-            check(&keeper)?;
-            Ok(store)
-        });
+        stores.guard(move || check(&keeper));
     }
 
     /// Calls `on_lost` if another holder takes over and this process lives on, or if the object store is gone.

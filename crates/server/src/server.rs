@@ -64,8 +64,24 @@ impl Server {
         world: &SharedWorld,
     ) -> Result<FilesystemInfo, FormatError> {
         match data.into() {
-            DataAddress::Dir(dir) => format_dir(&dir, options, &**world),
-            DataAddress::S3(location) => format_bucket(&location, options, &**world),
+            DataAddress::Dir(dir) => format_dir(&dir, options, None, &**world),
+            DataAddress::S3(location) => format_bucket(&location, options, None, &**world),
+        }
+    }
+
+    /// Makes a new file system for a cluster whose map `monitor` has: in a directory that all its servers share, or in a bucket.
+    ///
+    /// # Errors
+    /// See [`FormatError`].
+    pub fn format_for_cluster(
+        data: &DataAddress,
+        options: &FormatOptions,
+        monitor: &str,
+        world: &SharedWorld,
+    ) -> Result<FilesystemInfo, FormatError> {
+        match data {
+            DataAddress::Dir(dir) => format_dir(dir, options, Some(monitor), &**world),
+            DataAddress::S3(location) => format_bucket(location, options, Some(monitor), &**world),
         }
     }
 
@@ -84,16 +100,26 @@ impl Server {
         format_stores(stores, options, &**world)
     }
 
-    /// What a file system says about itself.
+    /// What a file system says about itself that one server serves at a time.
     ///
     /// # Errors
-    /// As [`Server::start`] for places that are not formatted, foreign or newer.
+    /// As [`Server::start`] for places that are not formatted, foreign, newer or a cluster's.
     pub fn info(data: impl Into<DataAddress>) -> Result<FilesystemInfo, StartError> {
         let data = data.into();
-        match &data {
+        let info = Server::info_of_any(&data)?;
+        info.check_alone(&data)?;
+        Ok(info)
+    }
+
+    /// The same, also of a cluster's.
+    ///
+    /// # Errors
+    /// As [`Server::info`].
+    pub fn info_of_any(data: &DataAddress) -> Result<FilesystemInfo, StartError> {
+        match data {
             DataAddress::Dir(dir) => read_info(dir),
             DataAddress::S3(location) => {
-                bucket_info(&Bucket::open(location).map_err(StartError::Failed)?, &data)
+                bucket_info(&Bucket::open(location).map_err(StartError::Failed)?, data)
             }
         }
     }
@@ -168,8 +194,10 @@ impl Server {
             on_failed: options.on_failed.map(told_once),
             ..options
         };
-        let builder =
-            Builder::new(options, world, pool.clone(), peers).reserve(reserve).held(ownership.is_some());
+        let is_clustered = options.gate.is_some();
+        let builder = Builder::new(options, world, pool.clone(), peers)
+            .reserve(reserve)
+            .held(ownership.is_some() || is_clustered);
         let built = build_all(&builder, parts).inspect_err(|_| pool.stop())?;
         let server = Server {
             info: served.unwrap_or_else(|| built[0].plate.info.clone()),
@@ -271,7 +299,9 @@ impl Server {
     pub fn serve(&self, addresses: &[Address]) -> std::io::Result<Vec<Address>> {
         let listeners = addresses.iter().map(Listener::bind).collect::<std::io::Result<Vec<_>>>()?;
         let bound = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let serving = chiton_transport::serve(listeners, self.service(), self.builder.options().serve)?;
+        let options = self.builder.options();
+        let serving =
+            chiton_transport::serve(listeners, self.service(), options.serve, options.gate.clone())?;
         self.serving.lock().push(serving);
         Ok(bound)
     }
@@ -279,7 +309,8 @@ impl Server {
     /// What answers the messages of clients, for a network of another kind (simulation).
     pub fn service(&self) -> Arc<dyn Service> {
         match self.plates().count() {
-            1 => Arc::new(PlateService(self.first())),
+            // In a cluster it may run elsewhere.
+            1 if self.builder.options().gate.is_none() => Arc::new(PlateService(self.first())),
             _ => {
                 let peers = self.builder.peers().clone();
                 Arc::new(PlatesService::new(self.table.clone(), peers, self.info.clone()))
@@ -383,8 +414,28 @@ impl Server {
         self.ownership.lock().take();
     }
 
+    /// The plates that run here, and whether another server has taken each over already.
+    pub fn running_plates(&self) -> Vec<(PlateId, bool)> {
+        self.table.all().iter().map(|running| (running.plate.plate, running.plate.is_fenced())).collect()
+    }
+
+    /// Ends one plate in order, while the others live: makes everything durable and writes a checkpoint, so that another server
+    /// can start it at once. Its clients connect anew.
+    ///
+    /// # Errors
+    /// See [`ShutdownError`]. The plate has ended all the same.
+    pub fn stop_plate(&self, plate: PlateId) -> Result<(), ShutdownError> {
+        let Some(running) = self.table.take(plate) else { return Ok(()) };
+        running.answer_no_more();
+        running.plate.waiters.channels.close_connections();
+        running.end_waiting(END_PATIENCE);
+        self.builder.peers().leave(plate);
+        running.join_threads();
+        running.close()
+    }
+
     /// Ends one plate as a crash would, while the others live: nothing more of it reaches its stores, and the messages to and from it
-    /// that have not arrived are lost. For tests.
+    /// that have not arrived are lost.
     pub fn crash_plate(&self, plate: PlateId) {
         let Some(running) = self.table.take(plate) else { return };
         self.builder.peers().leave(plate);
@@ -395,7 +446,7 @@ impl Server {
         running.leave_stores();
     }
 
-    /// Starts a plate again that [`Server::crash_plate`] has stopped, from its stores.
+    /// Starts a plate that does not run here, from its stores.
     ///
     /// # Errors
     /// See [`StartError`].

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use chiton_journal::{FilePlace, Place};
-use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, StoreError};
+use chiton_journal::{FilePlace, ObjectPlace, Place};
+use chiton_metastore::{FjallMetastore, FjallOptions, Metastore, SlateMetastore, SlateOptions, StoreError};
 use chiton_namespace::{RowSource, Rows};
 use chiton_objects::{LocalObjects, Objects};
 use chiton_runtime::sync::{Mutex, RwLock};
@@ -15,7 +15,7 @@ use chiton_types::PlateId;
 use crate::address::DataAddress;
 use crate::bucket::Bucket;
 use crate::error::StartError;
-use crate::format::PLATES_FOLDER;
+use crate::format::{PLATES_FOLDER, STORES_FOLDER};
 use crate::reserve::{self, Relieved, Reserve};
 use crate::view::View;
 
@@ -53,6 +53,43 @@ impl Stores {
                 Bucket::open(location).map(|bucket| bucket.stores(plate)).map_err(StartError::Failed)
             }
         }
+    }
+
+    /// The stores of a plate in a directory that several servers share, or in a bucket. Opening the metadata store, or the journal to
+    /// write, takes them from the server that has them.
+    ///
+    /// # Errors
+    /// [`StartError::Failed`].
+    pub fn open_shared(data: &DataAddress, plate: PlateId) -> Result<Stores, StartError> {
+        match data {
+            DataAddress::Dir(dir) => {
+                let shared = SharedDir::open(dir).map_err(StartError::Failed)?;
+                Ok(shared.stores(plate))
+            }
+            DataAddress::S3(_) => Stores::open(data, plate),
+        }
+    }
+
+    /// Those of all plates in a directory that several servers share.
+    ///
+    /// # Errors
+    /// In words.
+    pub(crate) fn shared(dir: &Path, plates: u16) -> Result<Vec<Stores>, String> {
+        let shared = SharedDir::open(dir)?;
+        Ok((0..plates).map(|plate| shared.stores(PlateId(plate))).collect())
+    }
+
+    /// Lets the metadata store be opened only while `check` says that it may be: opening takes it from its holder.
+    pub fn guard(&mut self, check: impl Fn() -> Result<(), StoreError> + Send + Sync + 'static) {
+        let no_store: OpenMeta = Box::new(|| unreachable!("replaced at once"));
+        let open = std::mem::replace(&mut self.open_meta, no_store);
+        self.open_meta = Box::new(move || {
+            check()?;
+            let store = open()?;
+            // Somebody may have come in between: then nothing is to be written through it.
+            check()?;
+            Ok(store)
+        });
     }
 
     /// Those of all plates.
@@ -140,6 +177,48 @@ impl Stores {
             place,
             objects_address: format!("local:{}", dir.join("objects").display()),
         })
+    }
+}
+
+/// A directory that several servers share.
+struct SharedDir {
+    blocks: Arc<dyn Objects>,
+    /// Of journals and rows.
+    stores: Arc<dyn Objects>,
+    root: PathBuf,
+    address: String,
+}
+
+impl SharedDir {
+    fn open(dir: &Path) -> Result<SharedDir, String> {
+        let root = dir.join(STORES_FOLDER);
+        let stores = LocalObjects::open(&root).map_err(|e| e.to_string())?;
+        let address = format!("local:{}", dir.join("objects").display());
+        Ok(SharedDir { blocks: local_objects(dir)?, stores: Arc::new(stores), root, address })
+    }
+
+    fn stores(&self, plate: PlateId) -> Stores {
+        let below = |name: &str| below(plate, name);
+        let place = ObjectPlace::new(self.stores.clone(), &below("journal"));
+        let (root, prefix) = (self.root.clone(), below("meta"));
+        let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
+            let store = SlateMetastore::open_in(&root, &prefix, SlateOptions::default());
+            Ok(Arc::new(store?))
+        };
+        Stores {
+            objects: self.blocks.clone(),
+            open_meta: Box::new(open_meta),
+            place: Arc::new(place),
+            objects_address: self.address.clone(),
+        }
+    }
+}
+
+/// The prefix of the objects of a plate, for its journal or its rows.
+pub(crate) fn below(plate: PlateId, name: &str) -> String {
+    match plate {
+        PlateId(0) => name.to_owned(),
+        PlateId(n) => format!("{PLATES_FOLDER}/{n}/{name}"),
     }
 }
 

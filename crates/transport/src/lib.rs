@@ -52,6 +52,6 @@ pub use peer::PeerChannel;
 pub use pending::{Pending, Promise};
 pub use probe::probe;
 pub use recall::RecallChannel;
-pub use sender::{ConnId, Outlet, Sender};
+pub use sender::{ConnId, Gate, Outlet, Sender};
 pub use serve::{Closed, ServeOptions, Service, Serving, serve};
 pub use stream::Stream;

@@ -95,6 +95,14 @@ pub(crate) struct Homes {
     threads: Vec<Home>,
     /// Bytes that the connections hold.
     burden: Burden,
+    /// Nothing goes out but through it.
+    gate: Option<Arc<dyn Gate>>,
+}
+
+/// Decides whether a server may answer. One that may have lost its right must not, even if it does not know yet.
+pub trait Gate: Send + Sync {
+    /// Waits until answers may go out; false if they never may again.
+    fn pass(&self) -> bool;
 }
 
 struct Home {
@@ -104,13 +112,13 @@ struct Home {
 }
 
 impl Homes {
-    pub(crate) fn new(threads: usize) -> io::Result<Homes> {
+    pub(crate) fn new(threads: usize, gate: Option<Arc<dyn Gate>>) -> io::Result<Homes> {
         let home = |_| -> io::Result<Home> {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             Ok(Home { epoll, mains: AtomicUsize::new(0) })
         };
         let threads = (0..threads).map(home).collect::<io::Result<_>>()?;
-        Ok(Homes { threads, burden: Burden::default() })
+        Ok(Homes { threads, burden: Burden::default(), gate })
     }
 
     pub(crate) fn epoll(&self, home: usize) -> &OwnedFd {
@@ -183,9 +191,14 @@ impl Output {
         self.bytes.len() - self.sent
     }
 
-    /// Sends what the socket takes.
-    fn flush(&mut self) {
+    /// Sends what the socket takes, if the gate lets it.
+    fn flush(&mut self, homes: &Homes) {
         let Some(stream) = &self.stream else { return };
+        if self.sent < self.bytes.len() && homes.gate.as_ref().is_some_and(|gate| !gate.pass()) {
+            self.broken.get_or_insert(io::ErrorKind::ConnectionAborted);
+            stream.shutdown();
+            self.sent = self.bytes.len();
+        }
         while self.sent < self.bytes.len() {
             match stream.send(&self.bytes[self.sent..]) {
                 Ok(n) => {
@@ -340,7 +353,7 @@ impl Sender {
         if HANDING_OVER.get() == self.peer().id.0 && output.waiting() < GATHER_BYTES {
             return Ok(());
         }
-        output.flush();
+        output.flush(&self.peer().homes);
         self.weigh_output(&mut output);
         let paused = !output.armed.contains(EventFlags::IN);
         self.arm(&mut output, paused);
@@ -355,7 +368,7 @@ impl Sender {
         hand_over();
         HANDING_OVER.set(outer);
         let mut output = self.peer().output.lock();
-        output.flush();
+        output.flush(&self.peer().homes);
         self.weigh_output(&mut output);
         !self.congested(&output)
     }
@@ -365,7 +378,7 @@ impl Sender {
         let input = self.peer().input.lock();
         let mut output = self.peer().output.lock();
         if output.waiting() > 0 {
-            output.flush();
+            output.flush(&self.peer().homes);
             self.weigh_output(&mut output);
         }
         let free = !self.congested(&output);
@@ -409,7 +422,7 @@ impl Sender {
         input.frames = FrameReader::new();
         self.weigh_input(&mut input);
         let mut output = self.peer().output.lock();
-        output.flush();
+        output.flush(&self.peer().homes);
         output.bytes = Vec::new();
         output.sent = 0;
         self.weigh_output(&mut output);

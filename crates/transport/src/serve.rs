@@ -38,7 +38,7 @@ use rustix::time::{
 };
 
 use crate::listener::Listener;
-use crate::sender::{ConnId, Homes, Sender};
+use crate::sender::{ConnId, Gate, Homes, Sender};
 use crate::step::{Step, StepEnd};
 
 /// A service, which answers requests.
@@ -174,7 +174,7 @@ pub struct Serving {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Serves connections of `listeners` until stopped.
+/// Serves connections of `listeners` until stopped. Before `gate` opens nothing goes out, and threads wait there.
 ///
 /// # Errors
 /// If epoll or threads cannot be had.
@@ -185,11 +185,12 @@ pub fn serve(
     listeners: Vec<Listener>,
     service: Arc<dyn Service>,
     options: ServeOptions,
+    gate: Option<Arc<dyn Gate>>,
 ) -> io::Result<Serving> {
     assert!(options.threads > 0 && options.in_flight_max > 0 && options.connections_max > 0);
     assert!(options.half_open_max > 0, "somebody has to be greeted");
     let tick = (options.greet_within.min(options.unread_within) / TICKS).max(Duration::from_millis(1));
-    let homes = Arc::new(Homes::new(options.threads)?);
+    let homes = Arc::new(Homes::new(options.threads, gate)?);
     let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
     for home in 0..options.threads {
         epoll::add(homes.epoll(home), &stop, EventData::new_u64(STOP), EventFlags::IN)?;

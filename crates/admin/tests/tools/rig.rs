@@ -30,7 +30,8 @@ fn world() -> SharedWorld {
 
 impl Rig {
     pub(crate) fn new() -> Rig {
-        let info = FilesystemInfo { version: 1, filesystem: 0, shards: 0, plates: 1, created: 0 };
+        let info =
+            FilesystemInfo { version: 1, filesystem: 0, shards: 0, plates: 1, created: 0, monitor: None };
         let (meta, objects) = (Arc::new(MemoryMetastore::new()), Arc::new(MemoryObjects::new()));
         let place = Arc::new(MemoryPlace::new(Shape::Grows));
         let mut rig = Rig { meta, objects, place, info };

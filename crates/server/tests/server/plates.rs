@@ -32,7 +32,8 @@ struct Rig {
 impl Rig {
     fn new(plates: u16) -> Rig {
         let of = |_| (Arc::new(MemoryPlace::new(Shape::Grows)), Arc::new(MemoryMetastore::new()));
-        let info = FilesystemInfo { version: 1, filesystem: 0, shards: 0, plates: 1, created: 0 };
+        let info =
+            FilesystemInfo { version: 1, filesystem: 0, shards: 0, plates: 1, created: 0, monitor: None };
         let mut rig =
             Rig { objects: Arc::new(MemoryObjects::new()), plates: (0..plates).map(of).collect(), info };
         let options = FormatOptions { shards: 6, plates, ..FormatOptions::default() };

@@ -33,7 +33,8 @@ impl Rig {
         let objects = Arc::new(MemoryObjects::new());
         let meta = Arc::new(MemoryMetastore::new());
         let place = Arc::new(MemoryPlace::new(shape));
-        let info = FilesystemInfo { version: 1, filesystem: 0, shards: 0, plates: 1, created: 0 };
+        let info =
+            FilesystemInfo { version: 1, filesystem: 0, shards: 0, plates: 1, created: 0, monitor: None };
         let mut rig = Rig { objects, meta, place, info, full: Arc::default() };
         let options = FormatOptions { shards: 4, ..FormatOptions::default() };
         rig.info = Server::format_with(&[rig.stores()], &options, &world()).expect("formats");

@@ -56,7 +56,7 @@ impl Sender {
         output.bytes.extend_from_slice(&early);
         output.ticks = 0;
         self.peer().homes.burden.greeted();
-        output.flush();
+        output.flush(&self.peer().homes);
     }
 
     /// The session and channel of its hello, also if the welcome is not said yet.

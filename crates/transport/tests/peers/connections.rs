@@ -243,7 +243,7 @@ fn tcp_works_and_a_full_server_says_so() {
     let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address().clone();
     let options = ServeOptions { connections_max: 1, ..ServeOptions::default() };
-    let serving = serve(vec![listener], test.clone(), options).unwrap();
+    let serving = serve(vec![listener], test.clone(), options, None).unwrap();
     let (connection, _) = Connection::open(&address, &hello(Channel::Main), CONNECT_TIMEOUT).unwrap();
     for id in 1..=20 {
         assert_eq!(connection.call(&request(id, Call::Ping)).unwrap().id, id);

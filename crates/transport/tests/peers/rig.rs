@@ -139,7 +139,7 @@ impl Server {
         let address = Address::Unix(dir.path().join("socket"));
         let test = Arc::new(Test::default());
         let listener = Listener::bind(&address).unwrap();
-        let serving = serve(vec![listener], test.clone(), options).unwrap();
+        let serving = serve(vec![listener], test.clone(), options, None).unwrap();
         Server { test, serving, address, dir }
     }
 

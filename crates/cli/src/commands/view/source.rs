@@ -141,6 +141,7 @@ impl Source {
                 shards,
                 plates: 1,
                 created: 0,
+                monitor: None,
             },
             rows: rows.clone(),
             objects: rows.clone(),

@@ -1,0 +1,155 @@
+//! The plates of a server: those that the map gives it run, others do not.
+
+use std::collections::BTreeSet;
+
+use chiton_metastore::StoreError;
+use chiton_monitor::{ClusterMap, Condition, MapChange};
+use chiton_runtime::parallel;
+use chiton_server::{PeerServer, Stores};
+use chiton_types::PlateId;
+
+use crate::member::Shared;
+
+/// Plates that are started at a time.
+const STARTS_MAX: usize = 4;
+
+impl Shared {
+    /// Whether a plate runs that another server has taken.
+    pub(crate) fn has_fenced_plates(&self) -> bool {
+        self.server.running_plates().iter().any(|(_, is_fenced)| *is_fenced)
+    }
+
+    /// Starts and stops plates as the map says; false if something is left to be tried again.
+    pub(crate) fn settle(&self, map: &ClusterMap) -> bool {
+        let owned = |plate: PlateId| {
+            map.plates.get(usize::from(plate.0)).is_some_and(|entry| entry.owner == Some(self.id))
+        };
+        for (plate, is_fenced) in self.server.running_plates() {
+            if is_fenced || !owned(plate) {
+                // Another server has it, or is about to: what is not durable is with the clients.
+                self.server.crash_plate(plate);
+                (self.log)(&format!("plate {plate} has left"));
+            }
+        }
+        if let Err(error) = self.server.set_servers(&self.identity, &peers(map)) {
+            (self.log)(&format!("no thread for a link to another server: {error}"));
+            return false;
+        }
+        let handed_over: Vec<bool> =
+            self.leaving_plates(map).into_iter().map(|(plate, to)| self.hand_over(plate, to)).collect();
+        let running: BTreeSet<PlateId> =
+            self.server.running_plates().into_iter().map(|(plate, _)| plate).collect();
+        let missing: Vec<PlateId> = (0..self.server.plates().count())
+            .map(PlateId)
+            .filter(|plate| owned(*plate) && !running.contains(plate) && !self.leaves(map, *plate))
+            .collect();
+        self.start(missing) && handed_over.into_iter().all(|done| done)
+    }
+
+    /// Its plates that are to be handed over, and to which server.
+    fn leaving_plates(&self, map: &ClusterMap) -> Vec<(PlateId, u64)> {
+        let leaving = (0..).map(PlateId).zip(&map.plates).filter(|(_, entry)| entry.owner == Some(self.id));
+        leaving.filter_map(|(plate, entry)| Some((plate, entry.next?))).collect()
+    }
+
+    fn leaves(&self, map: &ClusterMap, plate: PlateId) -> bool {
+        self.leaving_plates(map).iter().any(|(leaving, _)| *leaving == plate)
+    }
+
+    /// Stops a plate in order and gives it to the other server; or keeps it, if that one does not live. False to be tried again.
+    fn hand_over(&self, plate: PlateId, to: u64) -> bool {
+        let result = (|| {
+            let map = self.monitor.map().map_err(|e| e.to_string())?;
+            let alive = self.monitor.alive().map_err(|e| e.to_string())?;
+            let is_as_before = map
+                .plates
+                .get(usize::from(plate.0))
+                .is_some_and(|entry| (entry.owner, entry.next) == (Some(self.id), Some(to)));
+            if !is_as_before {
+                // The next map says what to do.
+                return Ok(());
+            }
+            let generation = map.servers.get(&to).map(|server| server.generation);
+            let lives = generation.filter(|generation| to != self.id && alive.get(&to) == Some(generation));
+            let mut requires = vec![Condition::Alive(self.id, self.generation)];
+            let (owner, why) = match lives {
+                Some(generation) => {
+                    if let Err(error) = self.server.stop_plate(plate) {
+                        // What its journal holds the other one replays, and its clients have the rest.
+                        (self.log)(&format!("plate {plate}: {error}"));
+                    }
+                    requires.push(Condition::Alive(to, generation));
+                    (to, "hand-over")
+                }
+                None => (self.id, "the other server of a hand-over does not live"),
+            };
+            let change = MapChange::SetPlate { plate: u32::from(plate.0), owner: Some(owner), next: None };
+            self.monitor
+                .change(map.epoch, &requires, &[change], &self.who(), why)
+                .map(drop)
+                .map_err(|e| e.to_string())
+        })();
+        if let Err(why) = &result {
+            (self.log)(&format!("plate {plate} cannot be handed over yet: {why}"));
+        }
+        result.is_ok()
+    }
+
+    /// Starts these plates; false if one of them did not start.
+    fn start(&self, plates: Vec<PlateId>) -> bool {
+        let count = plates.len();
+        let (server, data, log) = (self.server.clone(), self.data.clone(), self.log.clone());
+        let check = self.check();
+        let started = parallel::map("start-plate", STARTS_MAX, count, move |number| {
+            let plate = plates[number];
+            let start = || {
+                let mut stores = Stores::open_shared(&data, plate)?;
+                let check = check.clone();
+                stores.guard(move || check(plate));
+                server.start_plate(plate, stores)
+            };
+            match start() {
+                Ok(()) => log(&format!("plate {plate} runs here")),
+                Err(error) => {
+                    log(&format!("plate {plate} does not start, and is tried again: {error}"));
+                    return false;
+                }
+            }
+            true
+        });
+        started.into_iter().all(|done| done)
+    }
+
+    /// Says whether the stores of a plate may be opened here: the monitor's map names this server, and its lease lasts.
+    fn check(&self) -> impl Fn(PlateId) -> Result<(), StoreError> + Clone + Send + Sync + 'static {
+        let (monitor, gate) = (self.monitor.clone(), self.gate.clone());
+        let (id, generation, data) = (self.id, self.generation, self.data.to_string());
+        move |plate| {
+            let map = monitor
+                .map()
+                .map_err(|e| StoreError::Io { path: data.clone().into(), cause: e.to_string() })?;
+            let is_owner = map.plates.get(usize::from(plate.0)).is_some_and(|entry| entry.owner == Some(id));
+            let is_it = map.servers.get(&id).is_some_and(|server| server.generation == generation);
+            match is_owner && is_it && gate.is_open() {
+                true => Ok(()),
+                false => Err(StoreError::Fenced { path: data.clone().into() }),
+            }
+        }
+    }
+}
+
+/// The servers of the map, with the plates that they have.
+fn peers(map: &ClusterMap) -> Vec<PeerServer> {
+    let plates_of = |id: u64| {
+        let owned = (0..).map(PlateId).zip(&map.plates).filter(move |(_, entry)| entry.owner == Some(id));
+        owned.map(|(plate, _)| plate).collect()
+    };
+    map.servers
+        .values()
+        .map(|server| PeerServer {
+            number: server.id,
+            addresses: server.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+            plates: plates_of(server.id),
+        })
+        .collect()
+}
