@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::branch::BranchArgs;
+use crate::commands::cluster::ClusterArgs;
 use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
 use crate::commands::realm;
 use crate::commands::view::View;
+use chiton_etcd::EtcdAddress;
 use chiton_server::DataAddress;
 
 use crate::{duration, size};
@@ -86,6 +88,8 @@ pub(crate) enum Command {
     Branch(BranchArgs),
     /// Show a directory with unmerged journals merged into it, without merging them.
     View(View),
+    /// Make and administer a cluster: several servers of one file system.
+    Cluster(ClusterArgs),
     /// Inspect, export, import or change a journal.
     Journal(JournalArgs),
     /// Check a file system, served or not; repair one that is not.
@@ -129,10 +133,10 @@ pub(crate) struct ServerArgs {
     /// End the session of a client after this many seconds of silence: its locks and leases are then free.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) session_time: u32,
-    /// How long a start after a crash may replay the journal, about: 5s, 500ms. The server takes checkpoints, and lets changes wait,
-    /// accordingly.
-    #[arg(long, default_value = "5s", value_parser = duration::parse)]
-    pub(crate) recovery_target: std::time::Duration,
+    /// How long a start after a crash may replay the journal, about (default: 5s; of a plate in a cluster 500ms). The server takes
+    /// checkpoints, and lets changes wait, accordingly.
+    #[arg(long, value_parser = duration::parse)]
+    pub(crate) recovery_target: Option<std::time::Duration>,
     /// Answer EIO after this many seconds to programs that wait for an object store which is away (default: they
     /// wait for ever).
     #[arg(long)]
@@ -153,15 +157,30 @@ pub(crate) struct ServerArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton serve --data /srv/chiton\n  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117 --cache 4G\n  chiton serve --data s3://bucket/chiton --listen tcp:0.0.0.0:7117\n\nA Unix socket is always served, in the data directory (chiton mount --server /srv/chiton/socket /mnt), for a bucket in\na directory of this user: its address is printed at the start."
+    after_help = "Examples:\n  chiton serve --data /srv/chiton\n  chiton serve --data /srv/chiton --listen tcp:0.0.0.0:7117 --cache 4G\n  chiton serve --data s3://bucket/chiton --listen tcp:0.0.0.0:7117\n  chiton serve --monitor etcd://h1,h2,h3 --data s3://bucket/chiton --listen tcp:h1:7117     one server of a cluster\n\nA Unix socket is always served, in the data directory (chiton mount --server /srv/chiton/socket /mnt), for a bucket in\na directory of this user: its address is printed at the start. A server of a\ncluster listens only where --listen says."
 )]
 pub(crate) struct Serve {
-    /// Made by `chiton format`: a data directory or s3://BUCKET/PREFIX.
+    /// Made by `chiton format`, or by `chiton cluster init`: a directory or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX")]
     pub(crate) data: DataAddress,
     /// Further addresses: tcp:HOST:PORT or unix:PATH; may be repeated.
     #[arg(long)]
     pub(crate) listen: Vec<chiton_transport::Address>,
+    /// Join the cluster whose map this etcd has: etcd://HOST:PORT,HOST:PORT, with /PREFIX behind it if several clusters share it.
+    #[arg(long, requires = "listen", conflicts_with_all = ["salvage", "take_over"])]
+    pub(crate) monitor: Option<EtcdAddress>,
+    /// In a cluster: an address under which others reach this server, if --listen is none; may be repeated.
+    #[arg(long, requires = "monitor")]
+    pub(crate) advertise: Vec<chiton_transport::Address>,
+    /// In a cluster: servers with the same failure domain (a rack, a room) may fail together.
+    #[arg(long, requires = "monitor", default_value = "")]
+    pub(crate) domain: String,
+    /// In a cluster: this server's share of the plates, against 1000 of an ordinary one.
+    #[arg(long, requires = "monitor")]
+    pub(crate) weight: Option<u32>,
+    /// In a cluster: have no plates until this server replaces a dead one.
+    #[arg(long, requires = "monitor")]
+    pub(crate) standby: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -180,18 +199,21 @@ pub(crate) enum Data {
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true),
-    after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --format --data /srv/new /mnt/new\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground\n\nSQLite: a database in WAL mode may be used through one mount at a time. Its index of the log is shared memory,\nwhich two mounts do not share, and a second mount that writes can damage the database. On several mounts use\nPRAGMA journal_mode=DELETE (S99 in docs/semantics.md)."
+    after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --format --data /srv/new /mnt/new\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground\n  chiton mount --monitor etcd://h1,h2,h3 /mnt/chiton     a cluster\n\nSQLite: a database in WAL mode may be used through one mount at a time. Its index of the log is shared memory,\nwhich two mounts do not share, and a second mount that writes can damage the database. On several mounts use\nPRAGMA journal_mode=DELETE (S99 in docs/semantics.md)."
 )]
 pub(crate) struct Mount {
     /// A data directory or s3://BUCKET/PREFIX: the server runs inside this mount.
     #[arg(long, group = "source", value_name = "DIR|s3://BUCKET/PREFIX")]
     pub(crate) data: Option<DataAddress>,
     /// Make a new, empty file system first, as `chiton format` does; refused where there is one already.
-    #[arg(long, conflicts_with = "server")]
+    #[arg(long, conflicts_with_all = ["server", "monitor"])]
     pub(crate) format: bool,
-    /// The address of a server: tcp:HOST:PORT, unix:PATH or a path.
+    /// The address of a server: tcp:HOST:PORT, unix:PATH or a path. Of a cluster any server will do.
     #[arg(long, group = "source", value_name = "ADDRESS")]
     pub(crate) server: Option<chiton_transport::Address>,
+    /// The etcd of a cluster: the mount finds the servers there.
+    #[arg(long, group = "source", value_name = "etcd://HOST:PORT,…")]
+    pub(crate) monitor: Option<EtcdAddress>,
     /// Where to mount: a directory.
     pub(crate) mountpoint: PathBuf,
     /// Stay in the foreground, with messages on the terminal.

@@ -82,6 +82,7 @@ fn main() -> ExitCode {
         Command::Run(args) => return commands::realm::run(&args),
         Command::Branch(args) => commands::branch::run(&args),
         Command::View(args) => commands::view::run(&args),
+        Command::Cluster(args) => commands::cluster::run(&args),
         Command::Journal(args) => commands::journal::run(&args),
         Command::Dump(args) => commands::dump::run_dump(&args),
         Command::Load(args) => commands::dump::run_load(&args),

@@ -15,6 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use chiton_etcd::EtcdAddress;
 use chiton_server::DataAddress;
 
 /// The exit code for words that make no sense, as mount(8) has it.
@@ -68,8 +69,9 @@ const SWITCHES: [(&str, &[&str]); 14] = [
 ];
 
 /// Options with a value, and the words before it.
-const VALUES: [(&str, &str); 12] = [
+const VALUES: [(&str, &str); 13] = [
     ("server", "--server"),
+    ("monitor", "--monitor"),
     ("data", "--data"),
     ("content", "--content"),
     ("threads", "--threads"),
@@ -146,11 +148,12 @@ fn mount(words: &[OsString]) -> Result<Vec<OsString>, String> {
     }
     let [source, dir] = places.as_slice() else {
         return Err("usage: mount.chiton SOURCE DIRECTORY [-o OPTIONS]; SOURCE is a data directory, s3://BUCKET/PREFIX, \
-                    tcp:HOST:PORT, unix:PATH, or none with -o server=ADDRESS or -o data=DIR"
+                    tcp:HOST:PORT, unix:PATH, etcd://HOST:PORT+HOST:PORT, or none with -o server=ADDRESS or -o data=DIR"
             .to_owned());
     };
     let mut out: Vec<OsString> = vec!["mount".into()];
-    let names_source = |option: &String| option.starts_with("server=") || option.starts_with("data=");
+    let names_source =
+        |option: &String| ["server=", "data=", "monitor="].iter().any(|name| option.starts_with(name));
     if !options.iter().any(names_source) {
         out.extend(of_source(source)?);
     }
@@ -221,9 +224,12 @@ fn of_source(source: &OsString) -> Result<Vec<OsString>, String> {
     let is_socket = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     let is_address = text.starts_with("tcp:") || text.starts_with("unix:");
     let is_bucket = matches!(text.parse(), Ok(DataAddress::S3(_)));
+    if text.starts_with(EtcdAddress::SCHEME) {
+        return Ok(vec!["--monitor".into(), source.clone()]);
+    }
     if !is_address && !is_bucket && !source.as_bytes().starts_with(b"/") {
         return Err(format!(
-            "the source {text:?} is neither a full path, s3://BUCKET/PREFIX, tcp:HOST:PORT nor unix:PATH"
+            "the source {text:?} is neither a full path, s3://BUCKET/PREFIX, tcp:HOST:PORT, unix:PATH nor etcd://HOST:PORT"
         ));
     }
     let word = if is_address || is_socket { "--server" } else { "--data" };

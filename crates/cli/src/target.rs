@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chiton_client::{Client, ClientOptions};
+use chiton_etcd::EtcdAddress;
 use chiton_server::DataAddress;
 use chiton_transport::Address;
 
+use crate::commands::cluster;
 use crate::failure::{Failure, Outcome};
 use crate::reach::{self, Mount, answering, mount_around};
 
@@ -89,6 +91,9 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
     if let Some(mount) = around.as_ref().filter(|mount| mount.is_its_root()) {
         return from_source(&mount.source, target);
     }
+    if target.starts_with(EtcdAddress::SCHEME) {
+        return cluster::server_that_answers(target);
+    }
     if let Ok(data @ DataAddress::S3(_)) = target.parse() {
         return Ok(Address::Unix(socket(&data)?));
     }
@@ -121,7 +126,7 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
 /// Whether a word names a place for data: a bucket, or a directory that exists or could be created. Other words are
 /// addresses.
 pub(crate) fn is_place(target: &str) -> bool {
-    let is_address = ["unix:", "tcp:"].iter().any(|scheme| target.starts_with(scheme));
+    let is_address = ["unix:", "tcp:", EtcdAddress::SCHEME].iter().any(|scheme| target.starts_with(scheme));
     let is_host = !target.contains('/') && target.parse::<Address>().is_ok();
     !is_address && !is_host && !is_socket(Path::new(target))
 }
@@ -176,6 +181,7 @@ pub(crate) fn from_source(source: &str, target: &str) -> Outcome<Address> {
     let source = source.split_once(BRANCH).map_or(source, |(source, _)| source);
     match source.strip_prefix("chiton:") {
         Some(at) if at.starts_with("unix:") || at.starts_with("tcp:") => parse(at),
+        Some(monitor) if monitor.starts_with(EtcdAddress::SCHEME) => cluster::server_that_answers(monitor),
         Some(data) => match data.parse() {
             Ok(data) => Ok(Address::Unix(socket(&data)?)),
             Err(e) => Err(Failure::absent(format!("{target}: {e}"))),

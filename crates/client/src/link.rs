@@ -15,7 +15,7 @@ use crate::session::{CarriedOut, Resend, Session, assemble};
 use crate::wire::{RecallWire, Wire};
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_millis(250);
 /// Closes wait at most so long.
 const TICK: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,5 @@
-//! Where an etcd is, as an administrator writes it: `etcd://h1:2379,h2:2379/prefix`.
+//! Where an etcd is, as an administrator writes it: `etcd://h1:2379,h2:2379/prefix`. Where commas part options (mount -o, the table
+//! of mounts), members may be parted by `+`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +31,8 @@ impl FromStr for EtcdAddress {
             .ok_or_else(|| format!("not an etcd's address: {wanted}"))?;
         let (members, prefix) = rest.split_once('/').unwrap_or((rest, PREFIX));
         let is_odd = |c: char| c.is_whitespace() || c.is_control();
-        if members.split(',').any(str::is_empty) || members.contains(is_odd) {
+        let members = || members.split([',', '+']);
+        if members().any(str::is_empty) || members().any(|member| member.contains(is_odd)) {
             return Err(format!("a member has no name: {wanted}"));
         }
         let prefix = prefix.trim_end_matches('/');
@@ -47,8 +49,15 @@ impl FromStr for EtcdAddress {
                 _ => Ok(format!("{member}:{PORT}")),
             }
         };
-        let members = members.split(',').map(member).collect::<Result<_, _>>()?;
+        let members = members().map(member).collect::<Result<_, _>>()?;
         Ok(EtcdAddress { members, prefix: prefix.to_owned() })
+    }
+}
+
+impl EtcdAddress {
+    /// The same without commas.
+    pub fn without_commas(&self) -> String {
+        format!("{}{}/{}", EtcdAddress::SCHEME, self.members.join("+"), self.prefix)
     }
 }
 
@@ -68,6 +77,7 @@ mod tests {
         for (text, full) in [
             ("etcd://h1:2379,h2:2380", "etcd://h1:2379,h2:2380/chiton"),
             ("etcd://h1,h2", "etcd://h1:2379,h2:2379/chiton"),
+            ("etcd://h1+h2:1/c", "etcd://h1:2379,h2:1/c"),
             ("etcd://[::1]:2379/a/b/", "etcd://[::1]:2379/a/b"),
             ("etcd://[::1]", "etcd://[::1]:2379/chiton"),
         ] {

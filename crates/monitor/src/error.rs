@@ -26,7 +26,7 @@ impl fmt::Display for MonitorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MonitorError::Uninitialized => {
-                f.write_str("the monitor has no map yet; initialize the cluster first")
+                f.write_str("the monitor has no map yet: make a cluster first (chiton cluster init)")
             }
             MonitorError::Initialized { filesystem } => write!(
                 f,

@@ -43,7 +43,7 @@
 //! - [`ClusterMap`], [`MapIncrement`], [`ServerInfo`]: the map.
 //! - [`Monitor`], [`Liveness`], [`Watch`]: the traits; [`MonitorError`], [`ChangeError`]: their errors.
 //! - [`MemoryMonitor`]: tests and simulation.
-//! - [`plan`]: owners for plates that have none; [`place()`]: straw2.
+//! - [`plan`]: owners for plates that have none; [`rebalance`]: hand-overs; [`place()`]: straw2.
 //! - [`conformance`]: the suite that a new store must pass.
 
 mod error;
@@ -65,4 +65,4 @@ pub use monitor::{
     AUDIT_LINES_KEPT, Alive, AuditLine, CONDITIONS_MAX, Condition, Event, INCREMENTS_KEPT, Liveness, Monitor,
     Prepared, Watch,
 };
-pub use place::{place, plan};
+pub use place::{place, plan, rebalance};

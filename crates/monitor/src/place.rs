@@ -87,6 +87,53 @@ pub fn plan(map: &ClusterMap, alive: &Alive) -> Vec<MapChange> {
     changes
 }
 
+/// Hand-overs that make equal servers' numbers of plates differ by at most one, with as few moves as that takes. Servers that are out,
+/// or have no weight, give all away. Plates of servers that do not live are [`plan`]'s.
+pub fn rebalance(map: &ClusterMap, alive: &Alive) -> Vec<MapChange> {
+    let lives = |id: u64| map.servers.get(&id).filter(|server| alive.get(&id) == Some(&server.generation));
+    // Where each plate is going to be.
+    let mut places: Vec<Option<u64>> =
+        map.plates.iter().map(|entry| entry.next.or(entry.owner).filter(|id| lives(*id).is_some())).collect();
+    let mut plates_of: BTreeMap<u64, u64> = BTreeMap::new();
+    for id in places.iter().flatten() {
+        *plates_of.entry(*id).or_default() += 1;
+    }
+    let takers: Vec<&ServerInfo> = map
+        .servers
+        .values()
+        .filter(|server| server.is_in && server.weight > 0 && lives(server.id).is_some())
+        .filter(|server| !server.is_standby || plates_of.contains_key(&server.id))
+        .collect();
+    let weight = |id: u64| map.servers.get(&id).map_or(0, |server| u64::from(server.weight));
+    let mut moves: BTreeMap<usize, u64> = BTreeMap::new();
+    loop {
+        let load = |id: u64| plates_of.get(&id).copied().unwrap_or(0);
+        let stays = |id: u64| takers.iter().any(|taker| taker.id == id);
+        // Those that may keep nothing give first, then the one with the most for its weight.
+        let givers = plates_of.keys().copied().filter(|id| load(*id) > 0);
+        let giver = givers.max_by(|a, b| {
+            let loads = (load(*a) * weight(*b)).cmp(&(load(*b) * weight(*a)));
+            (!stays(*a)).cmp(&!stays(*b)).then(loads).then(b.cmp(a))
+        });
+        let Some(from) = giver else { break };
+        let Some(plate) = places.iter().position(|place| *place == Some(from)) else { break };
+        let Some(to) = least_loaded(plate as u32, &takers, &plates_of) else { break };
+        if to == from || stays(from) && load(from) * weight(to) <= (load(to) + 1) * weight(from) {
+            break;
+        }
+        *plates_of.entry(from).or_default() -= 1;
+        *plates_of.entry(to).or_default() += 1;
+        places[plate] = Some(to);
+        moves.insert(plate, to);
+    }
+    let change = |(plate, to): (usize, u64)| {
+        let entry = map.plates[plate];
+        let next = (entry.owner != Some(to)).then_some(to);
+        (entry.next != next).then_some(MapChange::SetPlate { plate: plate as u32, owner: entry.owner, next })
+    };
+    moves.into_iter().filter_map(change).collect()
+}
+
 /// The server that would have the fewest plates for its weight with this one; straws decide between equal ones.
 fn least_loaded(plate: u32, servers: &[&ServerInfo], plates_of: &BTreeMap<u64, u64>) -> Option<u64> {
     let load = |server: &ServerInfo| plates_of.get(&server.id).copied().unwrap_or(0) + 1;
@@ -242,6 +289,43 @@ mod tests {
             let of = |server: &ServerInfo| counts.get(&server.id).copied().unwrap_or(0);
             let (least, most) = (all.iter().map(of).min(), all.iter().map(of).max());
             prop_assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{counts:?}");
+        }
+    }
+
+    proptest! {
+        /// Balanced, and with no more moves than there are plates too many.
+        #[test]
+        fn rebalancing_moves_only_what_is_too_much(
+            owners in proptest::collection::vec(0u64..6, 1..100),
+            out in proptest::collection::vec(proptest::bool::weighted(0.2), 6),
+        ) {
+            let mut all = servers(&[WEIGHT_ORDINARY; 6]);
+            for (server, out) in all.iter_mut().zip(out) {
+                server.is_in = !out;
+            }
+            let owned: Vec<_> = (0..)
+                .zip(&owners)
+                .map(|(plate, id)| MapChange::SetPlate { plate, owner: Some(id + 1), next: None })
+                .collect();
+            let map = cluster(owners.len() as u32, &all).changed(&owned).expect("owners").0;
+            let moves = rebalance(&map, &alive(&all));
+            let after = map.changed(&moves).expect("moves").0;
+            let places: Vec<u64> =
+                after.plates.iter().filter_map(|plate| plate.next.or(plate.owner)).collect();
+            let (before, counts) = (counts(&owners.iter().map(|id| id + 1).collect::<Vec<_>>()), counts(&places));
+            let inside: Vec<_> = all.iter().filter(|server| server.is_in).map(|server| server.id).collect();
+            if inside.is_empty() {
+                prop_assert_eq!(moves.len(), 0);
+                return Ok(());
+            }
+            let of = |counts: &BTreeMap<u64, u64>, id: u64| counts.get(&id).copied().unwrap_or(0);
+            let (least, most) = (inside.iter().map(|id| of(&counts, *id)).min(), inside.iter().map(|id| of(&counts, *id)).max());
+            prop_assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{counts:?}");
+            prop_assert_eq!(counts.keys().filter(|id| !inside.contains(id)).count(), 0);
+            // Each server gives or takes, not both.
+            let too_many: u64 = all.iter().map(|server| of(&before, server.id).saturating_sub(of(&counts, server.id))).sum();
+            prop_assert_eq!(moves.len() as u64, too_many);
+            prop_assert_eq!(rebalance(&after, &alive(&all)), []);
         }
     }
 

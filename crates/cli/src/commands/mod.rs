@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod branch;
+pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod df;
 pub(crate) mod dump;

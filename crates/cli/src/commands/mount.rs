@@ -21,6 +21,8 @@ use crate::args::{Data, Mount};
 use crate::failure::{Class, Failure, Outcome};
 use crate::{background, log_file, reach, target};
 
+const NO_SOURCE: &str = "name the file system: --data DIR, --server ADDRESS or --monitor etcd://HOST:PORT";
+
 pub(crate) fn run(args: &Mount) -> Outcome {
     let mountpoint = found(&args.mountpoint, args.nonempty)?;
     if !args.foreground && !args.announce {
@@ -30,13 +32,14 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     let end = Arc::new(TakenOver::default());
     let notifier = end.clone();
     let ending: serve::Ending = Arc::new(move |class, why| notifier.notify(class, why));
-    let (server, source) = match (&args.data, &args.server) {
-        (Some(data), _) => {
+    let (server, source) = match (&args.data, &args.server, &args.monitor) {
+        (Some(data), _, _) => {
             let data = target::absolute(data)?;
             (Some(start(&data, args, ending.clone())?), format!("chiton:{data}"))
         }
-        (None, Some(address)) => (None, format!("chiton:{address}")),
-        (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
+        (None, Some(address), _) => (None, format!("chiton:{address}")),
+        (None, None, Some(monitor)) => (None, format!("chiton:{}", monitor.without_commas())),
+        (None, None, None) => return Err(Failure::failed(NO_SOURCE)),
     };
     let client = Arc::new(client(args, server.as_ref(), &mountpoint)?);
     // A read-only mount decouples nothing.
@@ -152,13 +155,14 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         Data::CloseToOpen => DataMode::CloseToOpen,
         Data::Lazy => DataMode::Lazy,
     };
-    let result = match (server, &args.server) {
-        (Some(server), _) => chiton_embedded::client(server, options),
-        (None, Some(address)) => {
+    let result = match (server, &args.server, &args.monitor) {
+        (Some(server), _, _) => chiton_embedded::client(server, options),
+        (None, Some(address), _) => {
             reach::probe(address, &mountpoint.display().to_string())?;
             Client::connect(address, options)
         }
-        (None, None) => return Err(Failure::failed("name the file system: --data DIR or --server ADDRESS")),
+        (None, None, Some(monitor)) => return super::cluster::client(monitor, &options),
+        (None, None, None) => return Err(Failure::failed(NO_SOURCE)),
     };
     result.map_err(Failure::absent)
 }

@@ -1,5 +1,7 @@
 //! `chiton serve`.
 
+mod member;
+
 use std::sync::{Arc, Mutex, mpsc};
 
 use chiton_journal::Progress;
@@ -23,6 +25,9 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
     let data = target::absolute(&args.data)?;
+    if let Some(monitor) = &args.monitor {
+        return member::run(args, monitor, &data, signals);
+    }
     let (end, ended) = mpsc::channel();
     let fenced = Mutex::new(end.clone());
     let report =
@@ -52,6 +57,20 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     server.shutdown().map_err(Failure::failed)
 }
 
+/// The options as given.
+fn options(args: &ServerArgs) -> ServerOptions {
+    let usual = ServerOptions::default();
+    ServerOptions {
+        cache_bytes: usize::try_from(args.cache).unwrap_or(usize::MAX),
+        session_ms: args.session_time.saturating_mul(1000),
+        reserve_bytes: args.reserve,
+        take_over: args.take_over,
+        store_timeout: args.store_timeout.map(std::time::Duration::from_secs),
+        recovery_target: args.recovery_target.unwrap_or(usual.recovery_target),
+        ..usual
+    }
+}
+
 /// Starts the server of a file system. `progress` gets the progress of replaying its journal. `ending` is called on
 /// another thread if the server must end.
 pub(crate) fn start(
@@ -62,16 +81,10 @@ pub(crate) fn start(
 ) -> Outcome<Arc<Server>> {
     let (fenced, failed) = (ending.clone(), ending);
     let options = ServerOptions {
-        cache_bytes: usize::try_from(args.cache).unwrap_or(usize::MAX),
-        session_ms: args.session_time.saturating_mul(1000),
-        reserve_bytes: args.reserve,
-        take_over: args.take_over,
         on_fenced: Some(Arc::new(move |why| fenced(Class::Busy, why))),
         on_failed: Some(Arc::new(move |why| failed(Class::Restart, why))),
-        store_timeout: args.store_timeout.map(std::time::Duration::from_secs),
-        recovery_target: args.recovery_target,
         progress: Some(Arc::new(progress)),
-        ..ServerOptions::default()
+        ..options(args)
     };
     let started = match args.salvage {
         true => chiton_admin::salvage::serve(data, options, Arc::new(RealWorld)),

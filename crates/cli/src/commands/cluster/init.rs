@@ -1,0 +1,74 @@
+//! `chiton cluster init`.
+
+use std::sync::Arc;
+
+use chiton_monitor::{Monitor, MonitorError};
+use chiton_runtime::{RealWorld, SharedWorld};
+use chiton_server::{FormatError, FormatOptions, Server};
+
+use super::{Init, failed};
+use crate::commands::format;
+use crate::failure::{Class, Failure, Outcome};
+use crate::target;
+
+pub(super) fn run(args: &Init) -> Outcome {
+    let data = target::absolute(&args.data)?;
+    let monitor = args.monitored.open()?;
+    let lease_ms = u32::try_from(args.lease.as_millis()).unwrap_or(u32::MAX);
+    let before = match monitor.map() {
+        Ok(map) => Some(map),
+        Err(MonitorError::Uninitialized) => None,
+        Err(error) => return Err(failed(&error)),
+    };
+    let options = FormatOptions { shards: args.shards, plates: args.plates, ..format::options() };
+    let world: SharedWorld = Arc::new(RealWorld);
+    let name = args.monitored.monitor.to_string();
+    let info = match (&before, Server::format_for_cluster(&data, &options, &name, &world)) {
+        (Some(map), Ok(_)) => {
+            return Err(Failure::new(
+                Class::Busy,
+                format!(
+                    "the monitor already has the map of file system {:016x}: use another prefix (etcd://…/PREFIX) for the new one \
+                     in {data}, which is formatted",
+                    map.filesystem
+                ),
+            ));
+        }
+        (None, Ok(info)) => info,
+        // An earlier try got so far.
+        (_, Err(FormatError::Formatted(_))) => {
+            let info = Server::info_of_any(&data).map_err(Failure::from)?;
+            if info.monitor.as_ref() != Some(&name)
+                || (info.plates, info.shards) != (args.plates, args.shards)
+            {
+                let other = match &info.monitor {
+                    Some(monitor) => format!("of the cluster at {monitor}, with {} plates", info.plates),
+                    None => "of one server".to_owned(),
+                };
+                return Err(Failure::new(
+                    Class::Busy,
+                    format!("{data} already contains a file system, {other}: choose another place"),
+                ));
+            }
+            info
+        }
+        (_, Err(error)) => return Err(error.into()),
+    };
+    match monitor.init(info.filesystem, info.plates.into(), lease_ms) {
+        Ok(()) => {}
+        Err(MonitorError::Initialized { filesystem }) if filesystem == info.filesystem => {}
+        Err(error) => return Err(failed(&error)),
+    }
+    if args.monitored.json {
+        let filesystem = format!("{:016x}", info.filesystem);
+        let said = serde_json::json!({ "data": data.to_string(), "monitor": name, "filesystem": filesystem, "plates": info.plates });
+        println!("{said}");
+    } else {
+        println!(
+            "{data} is ready for a cluster with {} plates; start servers, on one machine or on many:",
+            info.plates
+        );
+        println!("  chiton serve --monitor {name} --data {data} --listen tcp:HOST:7117");
+    }
+    Ok(())
+}

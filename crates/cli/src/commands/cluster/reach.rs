@@ -1,0 +1,65 @@
+//! The way from a monitor to the servers.
+
+use std::time::Duration;
+
+use chiton_client::{Client, ClientOptions};
+use chiton_etcd::{EtcdAddress, EtcdMonitor};
+use chiton_monitor::{Monitor, MonitorError};
+use chiton_runtime::{RealWorld, World};
+use chiton_transport::Address;
+
+use super::failed;
+use crate::failure::{Failure, Outcome};
+use crate::reach;
+
+/// How long servers that take plates over, or start, are waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The addresses of the servers: those that live first, in the order of their numbers.
+fn addresses(monitor: &EtcdMonitor) -> Result<Vec<Address>, MonitorError> {
+    let (map, alive) = (monitor.map()?, monitor.alive()?);
+    let (living, others): (Vec<_>, Vec<_>) =
+        map.servers.values().partition(|server| alive.contains_key(&server.id));
+    let all = living.into_iter().chain(others).flat_map(|server| &server.addresses);
+    Ok(all.filter_map(|address| address.parse().ok()).collect())
+}
+
+/// A client of the cluster, which finds its servers in the monitor whenever it needs them.
+pub(crate) fn client(monitor: &EtcdAddress, options: &ClientOptions) -> Outcome<Client> {
+    let found = EtcdMonitor::open(monitor).map_err(|e| failed(&e))?;
+    let began = RealWorld.monotonic();
+    loop {
+        let known = addresses(&found).map_err(|e| failed(&e))?;
+        let is_near = !known.is_empty() && known.iter().all(|address| matches!(address, Address::Unix(_)));
+        let source = found.clone();
+        let ask = Box::new(move || addresses(&source).unwrap_or_default());
+        let error = match Client::connect_to_any(ask, is_near, options.clone()) {
+            Ok(client) => return Ok(client),
+            Err(error) => error,
+        };
+        if RealWorld.monotonic() - began >= PATIENCE {
+            return Err(Failure::absent(format!(
+                "the servers of {monitor} do not answer: {error}; chiton cluster status --monitor {monitor} shows them"
+            )));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// A server of the cluster that answers.
+pub(crate) fn server_that_answers(monitor: &str) -> Outcome<Address> {
+    let address: EtcdAddress = monitor.parse().map_err(|e| Failure::absent(format!("{monitor}: {e}")))?;
+    let found = EtcdMonitor::open(&address).map_err(|e| failed(&e))?;
+    let known = addresses(&found).map_err(|e| failed(&e))?;
+    let mut failure = Failure::absent(format!(
+        "the cluster of {address} has no servers: start one (chiton serve --monitor {address} …)"
+    ));
+    for server in known {
+        match reach::probe(&server, monitor) {
+            Ok(()) => return Ok(server),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}

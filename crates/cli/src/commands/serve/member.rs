@@ -1,0 +1,100 @@
+//! `chiton serve --monitor`: a server of a cluster.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use chiton_cluster::{Ended, Member, MemberError, MemberOptions};
+use chiton_etcd::{EtcdAddress, EtcdMonitor};
+use chiton_monitor::{Monitor, MonitorError};
+use chiton_runtime::RealWorld;
+use chiton_server::{DataAddress, ServerOptions};
+use chiton_transport::Address;
+use signal_hook::iterator::Signals;
+
+use crate::args::Serve;
+use crate::failure::{Class, Failure, Outcome};
+
+/// How long the clients of a plate have to come back after a take-over: as long as they believe what they have cached.
+const WINDOW_MS: u32 = 1_000;
+/// How long a plate's journal may be replayed, about.
+const RECOVERY_TARGET: Duration = Duration::from_millis(500);
+
+pub(super) fn run(args: &Serve, monitor: &EtcdAddress, data: &DataAddress, mut signals: Signals) -> Outcome {
+    let monitor: Arc<dyn Monitor> =
+        Arc::new(EtcdMonitor::open(monitor).map_err(|e| failure(&MemberError::Monitor(e)))?);
+    let options = MemberOptions {
+        listen: args.listen.clone(),
+        advertise: advertised(args)?,
+        domain: args.domain.clone(),
+        weight: args.weight,
+        is_standby: args.standby,
+        server: ServerOptions {
+            grace_ms: WINDOW_MS,
+            recovery_target: args.server.recovery_target.unwrap_or(RECOVERY_TARGET),
+            log: Arc::new(|line| chiton_runtime::log_line!("{line}")),
+            ..super::options(&args.server)
+        },
+    };
+    let (tell, told) = mpsc::channel::<Option<Ended>>();
+    let on_signal = tell.clone();
+    std::thread::spawn(move || {
+        signals.forever().next();
+        // The receiver lives as long as the process.
+        let _ = on_signal.send(None);
+    });
+    let tell = Mutex::new(tell);
+    let on_end: chiton_cluster::OnEnd = Arc::new(move |why| {
+        let tell = tell.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = tell.send(Some(why));
+    });
+    loop {
+        let joined =
+            Member::join(monitor.clone(), data, options.clone(), Arc::new(RealWorld), on_end.clone());
+        let member = joined.map_err(|e| failure(&e))?;
+        let at: Vec<String> = options.listen.iter().map(ToString::to_string).collect();
+        chiton_runtime::log_line!("server {} serves {data} on {}", member.id(), at.join(", "));
+        match told.recv() {
+            Ok(Some(Ended::LeaseLost)) => {
+                member.abandon();
+                chiton_runtime::log_line!(
+                    "the lease has ended, and other servers may have the plates: joining the cluster again"
+                );
+            }
+            Ok(Some(Ended::Failed(why))) => {
+                member.abandon();
+                return Err(Failure::new(Class::Restart, why));
+            }
+            Ok(None) | Err(_) => {
+                chiton_runtime::log_line!("leaving: everything is made durable first");
+                return member.leave().map_err(Failure::failed);
+            }
+        }
+    }
+}
+
+/// Where others reach the server.
+fn advertised(args: &Serve) -> Outcome<Vec<Address>> {
+    if !args.advertise.is_empty() {
+        return Ok(args.advertise.clone());
+    }
+    let is_open = |address: &&Address| match address {
+        Address::Tcp(host_port) => ["0.0.0.0:", "[::]:"].iter().any(|any| host_port.starts_with(any)),
+        Address::Unix(_) => false,
+    };
+    match args.listen.iter().find(is_open) {
+        None => Ok(args.listen.clone()),
+        Some(address) => Err(Failure::failed(format!(
+            "{address} stands for all addresses of this machine, and others need one by which they reach it: add --advertise \
+             tcp:HOST:PORT"
+        ))),
+    }
+}
+
+fn failure(error: &MemberError) -> Failure {
+    let class = match error {
+        MemberError::Monitor(MonitorError::Uninitialized | MonitorError::Unavailable(_)) => Class::Absent,
+        MemberError::Monitor(_) | MemberError::Another { .. } | MemberError::Failed(_) => Class::Failed,
+        MemberError::Start(_) => Class::Failed,
+    };
+    Failure::new(class, error.to_string())
+}
