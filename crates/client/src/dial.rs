@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chiton_runtime::sync::Mutex;
+use chiton_runtime::{RealWorld, World};
 use chiton_transport::{
     Address, CONNECT_TIMEOUT, Connection, ConnectionLost, OpenError, Pending, RecallChannel,
 };
@@ -28,10 +30,21 @@ struct Known {
     addresses: Vec<Address>,
     /// Where each plate was found.
     found: BTreeMap<PlateId, Address>,
+    /// Those that were silent, and until when others are asked before them.
+    silent: Vec<(Address, Duration)>,
 }
 
+/// How long a server that was silent is asked only if no other answers: a paused one takes connections, and a client that waits for it
+/// each time comes too late to the one that takes its plates over.
+const AVOIDED: Duration = Duration::from_secs(3);
+/// Whoever fails faster may be back as fast.
+const SILENCE: Duration = Duration::from_millis(500);
+
 impl Known {
-    fn failed(&mut self, address: &Address) {
+    fn failed(&mut self, address: &Address, waited: Duration) {
+        if waited >= SILENCE {
+            self.silent.push((address.clone(), RealWorld.monotonic() + AVOIDED));
+        }
         self.found.retain(|_, found| found != address);
         if let Some(at) = self.addresses.iter().position(|known| known == address) {
             self.addresses[at..].rotate_left(1);
@@ -44,12 +57,18 @@ impl Known {
         let others = self.found.iter().filter(|(other, _)| **other != plate).map(|(_, address)| address);
         self.found.get(&plate).into_iter().chain(&self.addresses).chain(others).cloned().collect()
     }
+
+    fn is_avoided(&mut self, address: &Address) -> bool {
+        let now = RealWorld.monotonic();
+        self.silent.retain(|(_, until)| now < *until);
+        self.silent.iter().any(|(silent, _)| silent == address)
+    }
 }
 
 impl SocketDialer {
     /// `ask` is asked at first, and again whenever nobody answers.
     pub(crate) fn new(ask: Ask) -> SocketDialer {
-        let known = Known { addresses: ask(), found: BTreeMap::new() };
+        let known = Known { addresses: ask(), ..Known::default() };
         SocketDialer { ask, known: Mutex::new(known) }
     }
 
@@ -63,11 +82,26 @@ impl SocketDialer {
         let mut tried: Vec<Address> = Vec::new();
         let mut failure = Err("there is no address of a server".to_owned());
         let mut is_anyone_there = false;
-        while let Some(address) = next.pop_front() {
+        let mut avoided = Vec::new();
+        let mut is_last_resort = false;
+        loop {
+            let Some(address) = next.pop_front() else {
+                if is_anyone_there || is_last_resort {
+                    break;
+                }
+                is_last_resort = true;
+                next.extend(avoided.drain(..));
+                continue;
+            };
             if tried.contains(&address) {
                 continue;
             }
+            if !is_last_resort && self.known.lock().is_avoided(&address) {
+                avoided.push(address);
+                continue;
+            }
             tried.push(address.clone());
+            let began = RealWorld.monotonic();
             let opened = open(&address);
             is_anyone_there |=
                 matches!(opened, Ok(_) | Err(OpenError::Elsewhere { .. } | OpenError::Refused { .. }));
@@ -88,7 +122,7 @@ impl SocketDialer {
                     failure = Ok((welcome, None));
                 }
                 Err(error) => {
-                    self.known.lock().failed(&address);
+                    self.known.lock().failed(&address, RealWorld.monotonic().saturating_sub(began));
                     if failure.is_err() {
                         failure = Err(format!("no connection to {address}: {error}"));
                     }

@@ -74,6 +74,11 @@ impl Etcd {
         format!("etcd://{}", members.join(","))
     }
 
+    /// How many members it has.
+    pub fn members(&self) -> usize {
+        self.members.len()
+    }
+
     /// The process of a member that runs.
     ///
     /// # Panics

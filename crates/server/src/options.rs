@@ -36,6 +36,9 @@ pub struct ServerOptions {
     /// How long a restarted server waits for its sessions, at most `session_ms`; and up to three times as long as those
     /// that are back send what they have.
     pub grace_ms: u32,
+    /// Clients believe what they have cached for at most so long after the last word from their server, also if it waits longer for
+    /// its sessions after a restart.
+    pub belief_ms_max: u32,
     /// About how many leases are kept.
     pub lease_entries_max: usize,
     /// How long an inode rests after others had to give up leases for a change: nobody is given one unasked. What
@@ -81,6 +84,7 @@ impl Default for ServerOptions {
             dirty_bytes_max: 2 << 30,
             session_ms: 30_000,
             grace_ms: 10_000,
+            belief_ms_max: u32::MAX,
             lease_entries_max: 1 << 20,
             lease_rest_ms: 250,
             sessions_max: 65_536,
@@ -139,7 +143,7 @@ impl ServerOptions {
     /// others may have it, here or, after a restart, from the server that comes next. A 32nd less, since clocks do not run
     /// alike.
     pub(crate) fn belief_ms(&self) -> u32 {
-        let shortest = self.session_ms.min(self.grace_ms);
+        let shortest = self.session_ms.min(self.grace_ms).min(self.belief_ms_max);
         shortest - shortest / 32
     }
 

@@ -14,8 +14,10 @@ use signal_hook::iterator::Signals;
 use crate::args::Serve;
 use crate::failure::{Class, Failure, Outcome};
 
-/// How long the clients of a plate have to come back after a take-over: as long as they believe what they have cached.
-const WINDOW_MS: u32 = 1_000;
+/// How long clients believe what they have cached when their server is silent; after that they look for the next one.
+const BELIEF_MS: u32 = 1_000;
+/// How long the clients of a plate have to come back after a take-over. When all are back it ends at once.
+const WINDOW_MS: u32 = 3_000;
 /// How long a plate's journal may be replayed, about.
 const RECOVERY_TARGET: Duration = Duration::from_millis(500);
 
@@ -30,6 +32,7 @@ pub(super) fn run(args: &Serve, monitor: &EtcdAddress, data: &DataAddress, mut s
         is_standby: args.standby,
         server: ServerOptions {
             grace_ms: WINDOW_MS,
+            belief_ms_max: BELIEF_MS,
             recovery_target: args.server.recovery_target.unwrap_or(RECOVERY_TARGET),
             log: Arc::new(|line| chiton_runtime::log_line!("{line}")),
             ..super::options(&args.server)

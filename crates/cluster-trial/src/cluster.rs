@@ -1,0 +1,293 @@
+//! The processes.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use chiton_etcd_process::Etcd;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Result;
+
+/// How long something may take that takes seconds on an idle machine.
+const DEADLINE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How many of each.
+pub(crate) struct Shape {
+    pub(crate) servers: usize,
+    pub(crate) standbys: usize,
+    pub(crate) etcd: usize,
+    pub(crate) plates: u16,
+    pub(crate) mounts: usize,
+}
+
+pub(crate) struct Cluster {
+    chiton: PathBuf,
+    dir: PathBuf,
+    // Ended in this order.
+    mounts: Vec<Process>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) etcd: Etcd,
+    monitor: String,
+}
+
+/// A process in the foreground; killed when dropped.
+struct Process {
+    child: Child,
+    /// Of a mount.
+    place: PathBuf,
+}
+
+pub(crate) struct Server {
+    address: String,
+    is_standby: bool,
+    process: Option<Process>,
+    log: PathBuf,
+}
+
+impl Process {
+    fn start(command: &mut Command, log: &Path, place: &Path) -> Result<Process> {
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .map_err(|e| format!("{}: {e}", log.display()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .map_err(|e| format!("cannot run chiton: {e}"))?;
+        Ok(Process { child, place: place.to_owned() })
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended by itself, which is found elsewhere.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.signal(Signal::TERM);
+        let began = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(format!("a process ended with {status}")),
+                Ok(None) if began.elapsed() < DEADLINE => std::thread::sleep(PAUSE),
+                Ok(None) => return Err("a process does not end".to_owned()),
+                Err(e) => return Err(format!("a process: {e}")),
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if !self.place.as_os_str().is_empty() {
+            let _ = rustix::mount::unmount(&self.place, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
+impl Cluster {
+    pub(crate) fn start(chiton: &Path, dir: &Path, shape: &Shape) -> Result<Cluster> {
+        let etcd_dir = dir.join("etcd");
+        std::fs::create_dir_all(&etcd_dir).map_err(|e| format!("{}: {e}", etcd_dir.display()))?;
+        let etcd = Etcd::start(&etcd_dir, shape.etcd)?;
+        let monitor = etcd.address();
+        // They stay taken until all are known, so that none is given twice.
+        let taken = (0..shape.servers + shape.standbys)
+            .map(|_| TcpListener::bind(("127.0.0.1", 0)))
+            .collect::<std::io::Result<Vec<_>>>()
+            .map_err(|e| format!("no free port: {e}"))?;
+        let servers = taken
+            .iter()
+            .enumerate()
+            .map(|(number, listener)| {
+                let port = listener.local_addr().map_err(|e| format!("a port: {e}"))?.port();
+                Ok(Server {
+                    address: format!("tcp:127.0.0.1:{port}"),
+                    is_standby: number >= shape.servers,
+                    process: None,
+                    log: dir.join(format!("server-{number}.log")),
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        drop(taken);
+        let mut cluster = Cluster {
+            chiton: chiton.to_owned(),
+            dir: dir.to_owned(),
+            mounts: Vec::new(),
+            servers,
+            etcd,
+            monitor,
+        };
+        let plates = shape.plates.to_string();
+        let data = cluster.data();
+        cluster.chiton(&["cluster", "init", "--plates", &plates, "--data", &data])?;
+        for number in 0..cluster.servers.len() {
+            cluster.start_server(number)?;
+        }
+        cluster.await_health()?;
+        cluster.chiton(&["cluster", "rebalance"])?;
+        for _ in 0..shape.mounts {
+            cluster.mount_another()?;
+        }
+        Ok(cluster)
+    }
+
+    fn data(&self) -> String {
+        self.dir.join("data").display().to_string()
+    }
+
+    /// Runs a command to its end; its output.
+    pub(crate) fn chiton(&self, words: &[&str]) -> Result<String> {
+        let out = Command::new(&self.chiton)
+            .args(words)
+            .env("CHITON_MONITOR", &self.monitor)
+            .output()
+            .map_err(|e| format!("cannot run {}: {e}", self.chiton.display()))?;
+        match out.status.success() {
+            true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
+            false => {
+                Err(format!("chiton {}: {}", words.join(" "), String::from_utf8_lossy(&out.stderr).trim()))
+            }
+        }
+    }
+
+    /// What `chiton cluster status` says, also if that is that something is wrong.
+    pub(crate) fn status(&self) -> String {
+        self.chiton(&["cluster", "status"]).unwrap_or_else(|why| why)
+    }
+
+    pub(crate) fn start_server(&mut self, number: usize) -> Result<()> {
+        let data = self.data();
+        let server = &mut self.servers[number];
+        let mut command = Command::new(&self.chiton);
+        command.args(["serve", "--monitor", &self.monitor, "--data", &data, "--listen", &server.address]);
+        if server.is_standby {
+            command.arg("--standby");
+        }
+        server.process = Some(Process::start(&mut command, &server.log, Path::new(""))?);
+        Ok(())
+    }
+
+    /// A kill -9.
+    pub(crate) fn kill_server(&mut self, number: usize) {
+        drop(self.servers[number].process.take());
+    }
+
+    pub(crate) fn signal_server(&self, number: usize, signal: Signal) {
+        self.servers[number].process.iter().for_each(|process| process.signal(signal));
+    }
+
+    pub(crate) fn running(&self) -> Vec<usize> {
+        (0..self.servers.len()).filter(|number| self.servers[*number].process.is_some()).collect()
+    }
+
+    /// How many plates each server has, by its place here.
+    pub(crate) fn plates(&self) -> Result<Vec<u64>> {
+        let said = self.chiton(&["cluster", "status", "--json"])?;
+        let status: serde_json::Value =
+            serde_json::from_str(&said).map_err(|e| format!("the status: {e}"))?;
+        let of = |address: &str| {
+            let known =
+                status["servers"].as_array()?.iter().find(|server| server["addresses"][0] == address)?;
+            known["plates"].as_u64()
+        };
+        Ok(self.servers.iter().map(|server| of(&server.address).unwrap_or(0)).collect())
+    }
+
+    /// Waits until each plate has a server.
+    pub(crate) fn await_health(&self) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            match self.chiton(&["cluster", "status"]) {
+                Ok(_) => return Ok(()),
+                Err(why) if began.elapsed() >= DEADLINE => return Err(why),
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// One more mount; where it is.
+    pub(crate) fn mount_another(&mut self) -> Result<PathBuf> {
+        let number = self.mounts.len();
+        let place = self.dir.join(format!("mnt-{number}"));
+        let (log, state) =
+            (self.dir.join(format!("mount-{number}.log")), self.dir.join(format!("state-{number}")));
+        for dir in [&place, &state] {
+            std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        }
+        let mut command = Command::new(&self.chiton);
+        command
+            .args(["mount", "--foreground", "--monitor", &self.monitor, "--state-dir"])
+            .arg(state)
+            .arg(&place);
+        let mut process = Process::start(&mut command, &log, &place)?;
+        let began = Instant::now();
+        while !std::fs::read_to_string(&log).unwrap_or_default().contains("mounted on") {
+            let ended = process.child.try_wait().map_err(|e| format!("a mount: {e}"))?.is_some();
+            if ended || began.elapsed() >= DEADLINE {
+                let said = std::fs::read_to_string(&log).unwrap_or_default();
+                return Err(format!("the mount does not come: {said}"));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        self.mounts.push(process);
+        Ok(place)
+    }
+
+    pub(crate) fn mounts(&self) -> Vec<PathBuf> {
+        self.mounts.iter().map(|mount| mount.place.clone()).collect()
+    }
+
+    pub(crate) fn mounts_as_text(&self) -> String {
+        self.mounts().iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(" and ")
+    }
+
+    pub(crate) fn pids_as_text(&self) -> String {
+        let pid = |server: &Server| server.process.as_ref().map(|process| process.child.id().to_string());
+        self.servers.iter().filter_map(pid).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What no log of a server or mount may say.
+    pub(crate) fn suspicious_logs(&self) -> Vec<String> {
+        let mounts = (0..self.mounts.len()).map(|number| self.dir.join(format!("mount-{number}.log")));
+        let logs = self.servers.iter().map(|server| server.log.clone()).chain(mounts);
+        logs.flat_map(|log| {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let is_bad = |line: &&str| line.contains("panicked") || line.contains("bug:");
+            let bad: Vec<String> =
+                said.lines().filter(is_bad).map(|line| format!("{}: {line}", log.display())).collect();
+            bad
+        })
+        .collect()
+    }
+
+    /// Unmounts, then ends the servers in order.
+    pub(crate) fn end(mut self) -> Result<()> {
+        for mut mount in self.mounts.drain(..) {
+            let began = Instant::now();
+            while let Err(e) = rustix::mount::unmount(&mount.place, rustix::mount::UnmountFlags::empty()) {
+                if began.elapsed() >= DEADLINE {
+                    return Err(format!("cannot unmount {}: {e}", mount.place.display()));
+                }
+                std::thread::sleep(PAUSE);
+            }
+            let place = std::mem::take(&mut mount.place);
+            mount.end().map_err(|why| format!("the mount of {}: {why}", place.display()))?;
+        }
+        for server in &mut self.servers {
+            if let Some(process) = server.process.take() {
+                process.end().map_err(|why| format!("the server at {}: {why}", server.address))?;
+            }
+        }
+        Ok(())
+    }
+}

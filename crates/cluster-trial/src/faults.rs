@@ -1,0 +1,130 @@
+//! What happens to the servers.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::Result;
+use crate::cluster::Cluster;
+
+/// Between the end of one fault and the next.
+const REST: Duration = Duration::from_secs(3);
+/// Longer than a lease.
+const LONG: Duration = Duration::from_secs(5);
+/// Shorter than a lease, and longer than a server answers without one.
+const SHORT: Duration = Duration::from_millis(1_600);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Kill,
+    Pause,
+    Blink,
+    Rebalance,
+    Etcd,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 5] = [Kind::Kill, Kind::Pause, Kind::Blink, Kind::Rebalance, Kind::Etcd];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Kill => "kill -9 of a server",
+            Kind::Pause => "pause of a server beyond its lease",
+            Kind::Blink => "pause of a server within its lease",
+            Kind::Rebalance => "plates handed over",
+            Kind::Etcd => "kill -9 of an etcd member",
+        }
+    }
+}
+
+/// One that happened.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    pub(crate) began: Instant,
+    /// When everything ran again.
+    pub(crate) ended: Instant,
+}
+
+/// Random numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+    }
+}
+
+/// Faults until the time is over, each after the one before has passed.
+pub(crate) fn run(cluster: &mut Cluster, time: Duration, seed: u64) -> Result<Vec<Fault>> {
+    let mut random = Random(seed);
+    let mut faults = Vec::new();
+    let began = Instant::now();
+    std::thread::sleep(REST);
+    while began.elapsed() < time {
+        let kind = match faults.len() {
+            // The one that counts the most comes first, whatever the seed.
+            0 => Kind::Kill,
+            _ => Kind::ALL[random.below(Kind::ALL.len())],
+        };
+        // With one server, or one member, there is nobody to take over.
+        let is_possible = match kind {
+            Kind::Etcd => cluster.etcd.members() >= 3,
+            _ => cluster.running().len() >= 2,
+        };
+        if !is_possible {
+            continue;
+        }
+        let began = Instant::now();
+        println!("{}", kind.name());
+        one(cluster, kind, &mut random)?;
+        cluster.await_health()?;
+        faults.push(Fault { kind, began, ended: Instant::now() });
+        std::thread::sleep(REST);
+    }
+    Ok(faults)
+}
+
+/// A server that has plates.
+fn victim(cluster: &Cluster, random: &mut Random) -> Result<usize> {
+    let plates = cluster.plates()?;
+    let busy: Vec<usize> = cluster.running().into_iter().filter(|number| plates[*number] > 0).collect();
+    busy.get(random.below(busy.len())).copied().ok_or_else(|| "no server has plates".to_owned())
+}
+
+fn one(cluster: &mut Cluster, kind: Kind, random: &mut Random) -> Result<()> {
+    match kind {
+        Kind::Kill => {
+            let server = victim(cluster, random)?;
+            cluster.kill_server(server);
+            std::thread::sleep(LONG);
+            cluster.start_server(server)?;
+        }
+        Kind::Pause | Kind::Blink => {
+            let server = victim(cluster, random)?;
+            cluster.signal_server(server, Signal::STOP);
+            std::thread::sleep(if kind == Kind::Pause { LONG } else { SHORT });
+            cluster.signal_server(server, Signal::CONT);
+        }
+        Kind::Rebalance => {
+            // Another change of the map may come first.
+            let tries = (0..5).map(|_| cluster.chiton(&["cluster", "rebalance"]));
+            let mut failures = tries.take_while(Result::is_err).filter_map(Result::err);
+            if let Some(why) = failures.nth(4) {
+                return Err(why);
+            }
+        }
+        Kind::Etcd => {
+            let member = random.below(cluster.etcd.members());
+            cluster.etcd.kill(member);
+            std::thread::sleep(LONG);
+            cluster.etcd.restart(member)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! A cluster of real processes on this machine: an etcd, servers, mounts. To look at until it is interrupted, or to be checked: load
+//! while servers are killed, paused and relieved of plates, and a comparison of everything that was made durable.
+//!
+//! ```text
+//!   etcd (1 or 3) ◀── servers 1 to n, standbys ──▶ a shared directory
+//!                         ▲
+//!                      mounts ◀── workers: directories, files, fsync, renames, removes; tar
+//!                         faults: kill -9, SIGSTOP, rebalance, an etcd member less
+//! ```
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "real processes and real mounts: nothing here runs in a simulation"
+)]
+
+mod cluster;
+mod faults;
+mod load;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use comfy_table::{Table, presets};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use cluster::{Cluster, Shape};
+
+/// A failure, in words.
+type Result<T, E = String> = std::result::Result<T, E>;
+
+#[derive(Debug, Parser)]
+#[command(
+    about,
+    after_help = "Examples:\n  ./x cluster                                 3 servers and a standby; ends at Ctrl-C\n  ./x cluster --servers 4 --standby 1 --check  faults under load, and a comparison\n  ./x cluster --check --seconds 600 --etcd 3"
+)]
+struct Arguments {
+    /// The program to run.
+    #[arg(long)]
+    chiton: PathBuf,
+    /// Servers, without the standbys.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    servers: u16,
+    /// Servers that have no plates until they replace a dead one.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=4))]
+    standby: u16,
+    /// Members of etcd.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=5))]
+    etcd: u16,
+    /// Plates of the file system.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    plates: u16,
+    /// Mounts.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=8))]
+    mounts: u16,
+    /// Put load on the mounts, let servers die, and compare; ends with 0 only if nothing is missing.
+    #[arg(long)]
+    check: bool,
+    /// How long the load and the faults of --check last.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=86_400))]
+    seconds: u64,
+    /// Decides the faults of --check (default: drawn and printed).
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Keep everything here instead of in a directory that is removed.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("cluster: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Arguments) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("run this as root: it mounts".to_owned());
+    }
+    let scratch = tempfile::tempdir().map_err(|e| format!("a directory: {e}"))?;
+    let dir = args.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
+    std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let shape = Shape {
+        servers: args.servers.into(),
+        standbys: args.standby.into(),
+        etcd: args.etcd.into(),
+        plates: args.plates,
+        mounts: args.mounts.into(),
+    };
+    let cluster = Cluster::start(&args.chiton, &dir, &shape)?;
+    if args.check {
+        return check(args, cluster);
+    }
+    show(&cluster)?;
+    cluster.end()
+}
+
+/// Shows the state again and again, until interrupted.
+fn show(cluster: &Cluster) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("signals: {e}"))?;
+    println!("mounted on {}", cluster.mounts_as_text());
+    println!(
+        "try: kill -9 a server ({}), and look at what happens; Ctrl-C ends the cluster",
+        cluster.pids_as_text()
+    );
+    let mut last = String::new();
+    while signals.pending().next().is_none() {
+        // A plate without a server makes the command fail; its words are what counts.
+        let now = cluster.status();
+        if now != last {
+            println!("\n{now}");
+            last = now;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    Ok(())
+}
+
+fn check(args: &Arguments, mut cluster: Cluster) -> Result<()> {
+    let seed = args
+        .seed
+        .unwrap_or_else(|| Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id()));
+    println!("faults by --seed {seed}");
+    let is_over = AtomicBool::new(false);
+    let mounts = cluster.mounts();
+    let (faults, load) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| load::run(&mounts, &is_over));
+        let faults = faults::run(&mut cluster, Duration::from_secs(args.seconds), seed);
+        is_over.store(true, Ordering::SeqCst);
+        (faults, load.join())
+    });
+    let load = load.map_err(|_| "a worker panicked".to_owned())?;
+    let faults = faults?;
+    cluster.await_health()?;
+    let mut missing = load.complaints.clone();
+    for mount in &mounts {
+        missing.extend(load.compare(mount));
+    }
+    let fresh = cluster.mount_another()?;
+    missing.extend(load.compare(&fresh));
+    println!("{}", report(&faults, &load));
+    let logs = cluster.suspicious_logs();
+    missing.extend(logs);
+    if let Err(why) = cluster.end() {
+        missing.push(why);
+    }
+    if missing.is_empty() {
+        println!(
+            "{} files and directories were compared on {} mounts: nothing is missing",
+            load.kept.len(),
+            mounts.len() + 1
+        );
+        return Ok(());
+    }
+    missing.iter().take(20).for_each(|line| println!("WRONG: {line}"));
+    Err(format!("{} things are wrong (--seed {seed} decides the faults)", missing.len()))
+}
+
+/// How long callers waited, by kind of fault.
+fn report(faults: &[faults::Fault], load: &load::Made) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["fault", "times", "longest wait of a call: median", "worst"]);
+    for kind in faults::Kind::ALL {
+        let mut waits: Vec<Duration> =
+            faults.iter().filter(|fault| fault.kind == kind).map(|fault| load.longest_wait(fault)).collect();
+        if waits.is_empty() {
+            continue;
+        }
+        waits.sort();
+        let of = |at: usize| format!("{:.2} s", waits[at].as_secs_f64());
+        table.add_row([
+            kind.name().to_owned(),
+            waits.len().to_string(),
+            of(waits.len() / 2),
+            of(waits.len() - 1),
+        ]);
+    }
+    table.add_row([format!("calls: {}", load.calls.len()), String::new(), String::new(), String::new()]);
+    table
+}
