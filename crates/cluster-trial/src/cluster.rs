@@ -133,6 +133,7 @@ impl Cluster {
         for number in 0..cluster.servers.len() {
             cluster.start_server(number)?;
         }
+        cluster.await_members()?;
         cluster.await_health()?;
         cluster.chiton(&["cluster", "rebalance"])?;
         for _ in 0..shape.mounts {
@@ -201,6 +202,18 @@ impl Cluster {
             known["plates"].as_u64()
         };
         Ok(self.servers.iter().map(|server| of(&server.address).unwrap_or(0)).collect())
+    }
+
+    /// Waits until all servers are in the map.
+    fn await_members(&self) -> Result<()> {
+        let began = Instant::now();
+        while !self.servers.iter().all(|server| self.status().contains(&server.address)) {
+            if began.elapsed() >= DEADLINE {
+                return Err(format!("a server does not join: {}", self.status()));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     /// Waits until each plate has a server.

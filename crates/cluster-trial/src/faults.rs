@@ -61,12 +61,16 @@ impl Random {
 }
 
 /// Faults until the time is over, each after the one before has passed.
-pub(crate) fn run(cluster: &mut Cluster, time: Duration, seed: u64) -> Result<Vec<Fault>> {
+pub(crate) fn run(cluster: &mut Cluster, time: Duration, most: usize, seed: u64) -> Result<Vec<Fault>> {
     let mut random = Random(seed);
     let mut faults = Vec::new();
-    let began = Instant::now();
+    let started = Instant::now();
     std::thread::sleep(REST);
-    while began.elapsed() < time {
+    while started.elapsed() < time {
+        if faults.len() == most {
+            std::thread::sleep(REST);
+            continue;
+        }
         let kind = match faults.len() {
             // The one that counts the most comes first, whatever the seed.
             0 => Kind::Kill,
@@ -81,7 +85,7 @@ pub(crate) fn run(cluster: &mut Cluster, time: Duration, seed: u64) -> Result<Ve
             continue;
         }
         let began = Instant::now();
-        println!("{}", kind.name());
+        println!("{:7.2} s: {}", started.elapsed().as_secs_f64(), kind.name());
         one(cluster, kind, &mut random)?;
         cluster.await_health()?;
         faults.push(Fault { kind, began, ended: Instant::now() });

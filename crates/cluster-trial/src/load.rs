@@ -26,8 +26,14 @@ pub(crate) struct Made {
     gone: Vec<PathBuf>,
     /// What a program was told that must not be.
     pub(crate) complaints: Vec<String>,
-    /// When each call began, and how long it took.
-    pub(crate) calls: Vec<(Instant, Duration)>,
+    pub(crate) calls: Vec<Call>,
+}
+
+/// A call of a program.
+pub(crate) struct Call {
+    pub(crate) what: &'static str,
+    pub(crate) began: Instant,
+    pub(crate) took: Duration,
 }
 
 impl Made {
@@ -39,17 +45,22 @@ impl Made {
     }
 
     /// Makes a call, and takes its time. None if it failed, which is a complaint: servers that die make programs wait, no more.
-    fn call<T>(&mut self, what: &str, path: &Path, call: impl FnOnce() -> std::io::Result<T>) -> Option<T> {
+    fn call<T>(
+        &mut self,
+        what: &'static str,
+        path: &Path,
+        call: impl FnOnce() -> std::io::Result<T>,
+    ) -> Option<T> {
         let began = Instant::now();
         let result = call();
-        self.calls.push((began, began.elapsed()));
+        self.calls.push(Call { what, began, took: began.elapsed() });
         result.map_err(|e| self.complaints.push(format!("{what} {}: {e}", path.display()))).ok()
     }
 
     /// The longest wait of a call that was under way during the fault.
     pub(crate) fn longest_wait(&self, fault: &Fault) -> Duration {
-        let during = |call: &&(Instant, Duration)| call.0 <= fault.ended && call.0 + call.1 >= fault.began;
-        self.calls.iter().filter(during).map(|call| call.1).max().unwrap_or_default()
+        let during = |call: &&Call| call.began <= fault.ended && call.began + call.took >= fault.began;
+        self.calls.iter().filter(during).map(|call| call.took).max().unwrap_or_default()
     }
 
     /// What a mount shows otherwise.

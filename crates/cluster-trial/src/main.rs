@@ -30,6 +30,9 @@ use signal_hook::iterator::Signals;
 
 use cluster::{Cluster, Shape};
 
+/// Calls that are shown one by one.
+const LONGEST: usize = 10;
+
 /// A failure, in words.
 type Result<T, E = String> = std::result::Result<T, E>;
 
@@ -63,6 +66,9 @@ struct Arguments {
     /// How long the load and the faults of --check last.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=86_400))]
     seconds: u64,
+    /// Most faults of --check; 0: load only.
+    #[arg(long)]
+    faults: Option<usize>,
     /// Decides the faults of --check (default: drawn and printed).
     #[arg(long)]
     seed: Option<u64>,
@@ -129,11 +135,13 @@ fn check(args: &Arguments, mut cluster: Cluster) -> Result<()> {
         .seed
         .unwrap_or_else(|| Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id()));
     println!("faults by --seed {seed}");
+    let began = Instant::now();
     let is_over = AtomicBool::new(false);
     let mounts = cluster.mounts();
     let (faults, load) = std::thread::scope(|scope| {
         let load = scope.spawn(|| load::run(&mounts, &is_over));
-        let faults = faults::run(&mut cluster, Duration::from_secs(args.seconds), seed);
+        let most = args.faults.unwrap_or(usize::MAX);
+        let faults = faults::run(&mut cluster, Duration::from_secs(args.seconds), most, seed);
         is_over.store(true, Ordering::SeqCst);
         (faults, load.join())
     });
@@ -146,6 +154,7 @@ fn check(args: &Arguments, mut cluster: Cluster) -> Result<()> {
     }
     let fresh = cluster.mount_another()?;
     missing.extend(load.compare(&fresh));
+    print_longest(began, &load);
     println!("{}", report(&faults, &load));
     let logs = cluster.suspicious_logs();
     missing.extend(logs);
@@ -162,6 +171,19 @@ fn check(args: &Arguments, mut cluster: Cluster) -> Result<()> {
     }
     missing.iter().take(20).for_each(|line| println!("WRONG: {line}"));
     Err(format!("{} things are wrong (--seed {seed} decides the faults)", missing.len()))
+}
+
+/// The calls that waited the longest, in the order of their times.
+fn print_longest(began: Instant, load: &load::Made) {
+    let mut calls: Vec<_> = load.calls.iter().collect();
+    calls.sort_by_key(|call| std::cmp::Reverse(call.took));
+    calls.truncate(LONGEST);
+    calls.sort_by_key(|call| call.began);
+    println!("the longest calls:");
+    for call in calls {
+        let at = call.began.saturating_duration_since(began);
+        println!("{:7.2} s: {:.2} s for {}", at.as_secs_f64(), call.took.as_secs_f64(), call.what);
+    }
 }
 
 /// How long callers waited, by kind of fault.

@@ -293,7 +293,7 @@ fn join_with(
         let lease = match monitor.register(own.id, own.generation) {
             Ok(lease) => lease,
             Err(MonitorError::Registered { id, generation }) => {
-                if !std::mem::replace(&mut has_waited, true) {
+                if before.is_some() && !std::mem::replace(&mut has_waited, true) {
                     log(&format!(
                         "server {id} at {first} lives already, or has died a moment ago (generation {generation}): waiting until its \
                          lease has ended"

@@ -61,6 +61,8 @@ pub(crate) struct Peers {
 struct Ways {
     /// By plate: those that run here.
     queues: Vec<Option<Queue>>,
+    /// By server: the link to it, one for each, also if it has no plates now. A second one would take the other's connection away.
+    servers: BTreeMap<u64, Arc<Link>>,
     /// By plate: the link to the server that has it.
     links: Vec<Option<Arc<Link>>>,
     /// By server: the connection whose messages count.
@@ -79,6 +81,7 @@ impl Peers {
     pub(crate) fn new(plates: Plates) -> Arc<Peers> {
         let ways = Ways {
             queues: plates.all().map(|_| None).collect(),
+            servers: BTreeMap::new(),
             links: plates.all().map(|_| None).collect(),
             heard: BTreeMap::new(),
         };
@@ -160,15 +163,12 @@ impl Peers {
         servers: &[PeerServer],
         table: &Arc<PlateTable>,
     ) -> std::io::Result<()> {
-        let mut left: BTreeMap<u64, Arc<Link>> = BTreeMap::new();
-        let mut before: Vec<Option<u64>> = Vec::new();
-        {
+        let (mut left, before) = {
             let ways = self.ways.lock();
-            for link in &ways.links {
-                before.push(link.as_ref().map(|link| link.number()));
-                left.extend(link.iter().map(|link| (link.number(), link.clone())));
-            }
-        }
+            let number = |link: &Option<Arc<Link>>| link.as_ref().map(|link| link.number());
+            (ways.servers.clone(), ways.links.iter().map(number).collect::<Vec<_>>())
+        };
+        let mut known = BTreeMap::new();
         let mut links: Vec<Option<Arc<Link>>> = self.plates.all().map(|_| None).collect();
         for server in servers.iter().filter(|server| server.number != own.number) {
             let link = match left.remove(&server.number) {
@@ -179,6 +179,7 @@ impl Peers {
                 }
             };
             link.set_plates(&server.plates);
+            known.insert(server.number, link.clone());
             for plate in &server.plates {
                 if let Some(slot) = links.get_mut(usize::from(plate.0)) {
                     *slot = Some(link.clone());
@@ -187,9 +188,8 @@ impl Peers {
         }
         {
             let mut ways = self.ways.lock();
-            ways.links = links.clone();
-            let is_known = |server: u64| servers.iter().any(|known| known.number == server);
-            ways.heard.retain(|server, _| is_known(*server));
+            ways.heard.retain(|server, _| known.contains_key(server));
+            (ways.links, ways.servers) = (links.clone(), known);
         }
         left.into_values().for_each(|link| link.stop());
         // A link that is up already greets only what is new.
@@ -203,14 +203,18 @@ impl Peers {
 
     /// Ends the links.
     pub(crate) fn stop(&self) {
-        let links = self.ways.lock().links.iter_mut().filter_map(Option::take).collect::<Vec<_>>();
-        links.iter().for_each(|link| link.stop());
+        let servers = {
+            let mut ways = self.ways.lock();
+            ways.links.fill(None);
+            std::mem::take(&mut ways.servers)
+        };
+        servers.values().for_each(|link| link.stop());
     }
 
     /// A server has opened a connection: what came over its last one does not count any more. False if it is not known.
     pub(crate) fn hear(&self, server: u64, conn: ConnId) -> bool {
         let mut ways = self.ways.lock();
-        let is_known = ways.links.iter().flatten().any(|link| link.number() == server);
+        let is_known = ways.servers.contains_key(&server);
         if is_known {
             ways.heard.insert(server, conn);
         }
@@ -220,7 +224,7 @@ impl Peers {
     /// A message of another server.
     pub(crate) fn deliver(&self, server: u64, conn: ConnId, frame: PeerFrame) {
         let mut ways = self.ways.lock();
-        let Ways { queues, links, heard } = &mut *ways;
+        let Ways { queues, links, heard, .. } = &mut *ways;
         let is_from_there = links
             .get(usize::from(frame.from.0))
             .is_some_and(|link| link.as_ref().is_some_and(|link| link.number() == server));
@@ -353,6 +357,27 @@ mod tests {
         }
         assert_eq!(all, (0..6_000).collect::<Vec<_>>());
         threads.into_iter().for_each(|thread| thread.join().expect("sent"));
+    }
+
+    /// A second link would take the connection of the first one away at the other server, and nothing would arrive any more.
+    #[test]
+    fn a_server_has_one_link_whatever_plates_it_has() {
+        let peers = Peers::new(Plates::new(4, 2).expect("fewer plates than shards"));
+        let table = Arc::new(PlateTable::new(2, Vec::new()));
+        let own = PeerIdentity { number: 1, nonce: 1, name: "server 1".to_owned() };
+        let nowhere = "unix:/nonexistent/socket".parse::<Address>().expect("an address");
+        let set = |plates: &[u16]| {
+            let plates = plates.iter().copied().map(PlateId).collect();
+            let other = PeerServer { number: 2, addresses: vec![nowhere.clone()], plates };
+            peers.set_servers(&own, &[other], &table).expect("threads");
+            peers.ways.lock().servers[&2].clone()
+        };
+        let link = set(&[]);
+        for plates in [&[][..], &[0], &[0, 1], &[1], &[], &[0]] {
+            assert!(Arc::ptr_eq(&link, &set(plates)));
+        }
+        assert!(!peers.hear(3, ConnId(1)) && peers.hear(2, ConnId(2)));
+        peers.stop();
     }
 
     #[test]
