@@ -10,6 +10,7 @@
 
 mod ace;
 mod bench;
+mod cluster;
 mod crash;
 mod demo;
 mod figures;
@@ -43,6 +44,8 @@ Usage: ./x COMMAND [OPTIONS]
   sim [OPTIONS]     real servers and clients on a simulated world, with faults (--seed N, --seeds A..B, --seconds N)
   mix [OPTIONS]     several change one subtree, merge and die; each entry is judged (--seed N, --seeds A..B, --seconds N);
                     --cells: a policy changes between each two cells, with a death at each write
+  cluster [OPTIONS] an etcd, several servers and mounts on this machine, until Ctrl-C; --check: load while servers are killed and
+                    paused, then a comparison (--servers N, --standby N, --seconds N, --seed N; see --help)
   crash [OPTIONS]   kill -9 of real processes under load, with content checks (--rounds N, --seed N)
   fuzz [OPTIONS]    hostile input for everything that reads what others wrote (--seconds N, --target NAME)
   suites            only the POSIX suites (pjdfstest, fsx): on a mount, and on a connected one beside another
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         "fresh" => fresh::run(rest),
         "bench" => bench::run(rest),
         "figures" => figures::run(rest),
+        "cluster" => cluster::run(rest),
         "crash" => crash::run(rest),
         "ace" => ace::run(rest),
         "mix" => mix::run(rest),

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::run::{Build, Result, cargo, programs, root, shown};
 use crate::stopwatch::Stopwatch;
-use crate::{demo, suites};
+use crate::{cluster, demo, suites};
 
 /// Seconds for fresh seeds in each run of all checks.
 const FRESH_SECONDS: &str = "15";
@@ -93,6 +93,7 @@ fn all() -> Result<()> {
         cases = Count { passed, failed };
         if failed == 0 { Ok(()) } else { Err(format!("{failed} cases failed")) }
     });
+    step(&mut count, "cluster under faults", cluster::check);
     step(&mut count, "demo", demo::check);
     tests.passed += cases.passed;
     tests.failed += cases.failed;

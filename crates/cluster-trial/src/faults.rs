@@ -60,14 +60,25 @@ impl Random {
     }
 }
 
-/// Faults until the time is over, each after the one before has passed.
-pub(crate) fn run(cluster: &mut Cluster, time: Duration, most: usize, seed: u64) -> Result<Vec<Fault>> {
-    let mut random = Random(seed);
+/// How many, for how long, and which.
+pub(crate) struct Plan {
+    pub(crate) time: Duration,
+    pub(crate) most: usize,
+    pub(crate) seed: u64,
+}
+
+/// Faults until the time is over, or somebody interrupts; each after the one before has passed.
+pub(crate) fn run(
+    cluster: &mut Cluster,
+    plan: &Plan,
+    mut is_interrupted: impl FnMut() -> bool,
+) -> Result<Vec<Fault>> {
+    let mut random = Random(plan.seed);
     let mut faults = Vec::new();
     let started = Instant::now();
     std::thread::sleep(REST);
-    while started.elapsed() < time {
-        if faults.len() == most {
+    while started.elapsed() < plan.time && !is_interrupted() {
+        if faults.len() == plan.most {
             std::thread::sleep(REST);
             continue;
         }

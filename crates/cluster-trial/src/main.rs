@@ -101,17 +101,18 @@ fn run(args: &Arguments) -> Result<()> {
         plates: args.plates,
         mounts: args.mounts.into(),
     };
+    // Listened for from the start: whoever interrupts it leaves no process and no mount behind.
+    let signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("signals: {e}"))?;
     let cluster = Cluster::start(&args.chiton, &dir, &shape)?;
     if args.check {
-        return check(args, cluster);
+        return check(args, cluster, signals);
     }
-    show(&cluster)?;
+    show(&cluster, signals);
     cluster.end()
 }
 
 /// Shows the state again and again, until interrupted.
-fn show(cluster: &Cluster) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("signals: {e}"))?;
+fn show(cluster: &Cluster, mut signals: Signals) {
     println!("mounted on {}", cluster.mounts_as_text());
     println!(
         "try: kill -9 a server ({}), and look at what happens; Ctrl-C ends the cluster",
@@ -127,10 +128,9 @@ fn show(cluster: &Cluster) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(500));
     }
-    Ok(())
 }
 
-fn check(args: &Arguments, mut cluster: Cluster) -> Result<()> {
+fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result<()> {
     let seed = args
         .seed
         .unwrap_or_else(|| Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id()));
@@ -140,8 +140,12 @@ fn check(args: &Arguments, mut cluster: Cluster) -> Result<()> {
     let mounts = cluster.mounts();
     let (faults, load) = std::thread::scope(|scope| {
         let load = scope.spawn(|| load::run(&mounts, &is_over));
-        let most = args.faults.unwrap_or(usize::MAX);
-        let faults = faults::run(&mut cluster, Duration::from_secs(args.seconds), most, seed);
+        let plan = faults::Plan {
+            time: Duration::from_secs(args.seconds),
+            most: args.faults.unwrap_or(usize::MAX),
+            seed,
+        };
+        let faults = faults::run(&mut cluster, &plan, || signals.pending().next().is_some());
         is_over.store(true, Ordering::SeqCst);
         (faults, load.join())
     });

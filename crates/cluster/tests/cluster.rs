@@ -206,7 +206,7 @@ fn check(client: &Client, name: &str) {
     }
 }
 
-/// S118: servers share the plates; one that leaves in order, or dies, is replaced by the others.
+/// S120: servers share the plates; one that leaves in order, or dies, is replaced by the others.
 #[test]
 fn plates_go_to_those_that_live() {
     let cluster = Cluster::new();
@@ -266,7 +266,7 @@ fn standby_replaces_the_first_that_dies() {
     four.member.leave().expect("left");
 }
 
-/// A server that cannot reach the monitor stops answering before its lease ends, and knows it when others have its plates.
+/// S121: a server that cannot reach the monitor stops answering before its lease ends, and knows it when others have its plates.
 #[test]
 fn without_a_lease_nothing_is_answered() {
     let cluster = Cluster::new();
@@ -317,7 +317,7 @@ fn all_wait_for_the_monitor() {
     one.member.leave().expect("left");
 }
 
-/// Plates are handed over one by one while clients work.
+/// S122: plates are handed over one by one while clients work.
 #[test]
 fn plates_are_handed_over_under_load() {
     let cluster = Cluster::new();
@@ -377,7 +377,7 @@ fn plates_are_handed_over_under_load() {
 #[test]
 fn servers_and_tools_outside_the_cluster_are_refused() {
     let (cluster, other) = (Cluster::new(), Cluster::new());
-    let error = Server::start(&cluster.data(), ServerOptions::default(), world()).err();
+    let error = Server::start(cluster.data(), ServerOptions::default(), world()).err();
     assert!(matches!(error, Some(StartError::Clustered { .. })), "{error:?}");
     let on_end: OnEnd = Arc::new(|_| {});
     let monitor: Arc<dyn Monitor> = Arc::new(other.monitor.clone());

@@ -45,12 +45,10 @@ impl Liveness for EtcdLiveness {
 
     fn leave(self: Box<Self>) -> Result<(), MonitorError> {
         let lease = self.lease;
-        let revoked =
-            self.shared.calls.call(PATIENCE, async |client| match client.lease_revoke(lease).await {
-                // It has ended already, perhaps by an earlier try.
-                Err(Error::GRpcStatus(status)) if status.message().contains("lease not found") => Ok(()),
-                result => result.map(drop),
-            });
-        revoked
+        self.shared.calls.call(PATIENCE, async |client| match client.lease_revoke(lease).await {
+            // It has ended already, perhaps by an earlier try.
+            Err(Error::GRpcStatus(status)) if status.message().contains("lease not found") => Ok(()),
+            result => result.map(drop),
+        })
     }
 }

@@ -169,8 +169,7 @@ fn not_changed(error: &ChangeError) -> Failure {
 /// The author of changes, for the history.
 fn who() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut who = format!("uid {} on {host}", rustix::process::geteuid().as_raw());
-    let end = who.floor_char_boundary(chiton_monitor::TEXT_BYTES_MAX);
-    who.truncate(end);
-    who
+    let who = format!("uid {} on {host}", rustix::process::geteuid().as_raw());
+    // A character has up to four bytes.
+    who.chars().take(chiton_monitor::TEXT_BYTES_MAX / 4).collect()
 }

@@ -1,0 +1,189 @@
+//! Commands of a cluster against a real etcd: what they say, and their exit codes.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits for real threads and processes"
+)]
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use chiton_etcd_process::Etcd;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How often something is looked for that must come, and the time between.
+const LOOKS: usize = 600;
+const PAUSE: Duration = Duration::from_millis(100);
+
+struct Site {
+    // Ended in this order.
+    servers: Vec<Child>,
+    etcd: Etcd,
+    dir: TempDir,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+impl Site {
+    fn new() -> Site {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("etcd")).expect("a directory");
+        let etcd = Etcd::start(&dir.path().join("etcd"), 1).expect("an etcd");
+        Site { servers: Vec::new(), etcd, dir }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
+        command.args(words).env("CHITON_MONITOR", self.etcd.address()).stdin(Stdio::null());
+        command.output().expect("chiton runs")
+    }
+
+    fn done(&self, words: &[&str]) -> String {
+        let out = self.run(words);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "chiton {words:?} ({}): {said}", out.status);
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    fn refused(&self, words: &[&str], code: i32, why: &str) {
+        let out = self.run(words);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(code), "chiton {words:?}: {said}");
+        assert!(said.contains(why), "chiton {words:?} does not say {why:?}: {said}");
+    }
+
+    /// A server at a Unix socket of this name.
+    fn serve(&mut self, name: &str) {
+        let address = format!("unix:{}", self.path(name));
+        let log = std::fs::File::create(self.path(&format!("{name}.log"))).expect("a log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
+        command
+            .args([
+                "serve",
+                "--monitor",
+                &self.etcd.address(),
+                "--data",
+                &self.path("data"),
+                "--listen",
+                &address,
+            ])
+            .stdin(Stdio::null())
+            .stderr(log);
+        self.servers.push(command.spawn().expect("chiton runs"));
+    }
+
+    fn status(&self) -> Value {
+        let out = self.run(&["cluster", "status", "--json"]);
+        serde_json::from_slice(&out.stdout).expect("JSON")
+    }
+
+    /// Waits until so many plates are with each server, in the order of their numbers, and none moves.
+    fn await_plates(&self, wanted: &[u64]) {
+        for _ in 0..LOOKS {
+            let status = self.status();
+            let servers = status["servers"].as_array().cloned().unwrap_or_default();
+            let counts: Vec<u64> = servers.iter().filter_map(|server| server["plates"].as_u64()).collect();
+            if counts == wanted && status["plates_moving"] == 0 {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        panic!("not {wanted:?}: {}", self.status());
+    }
+}
+
+#[test]
+fn a_cluster_is_made_once_and_foreign_data_is_refused() {
+    let site = Site::new();
+    site.refused(&["cluster", "status"], 4, "chiton cluster init");
+    let (data, other) = (site.path("data"), site.path("other"));
+    site.refused(&["cluster", "init", "--data", &data, "--plates", "0"], 1, "plates");
+    let said = site.done(&["cluster", "init", "--data", &data, "--plates", "4"]);
+    assert!(said.contains("chiton serve --monitor"), "{said}");
+    // As if the first try had been cut off.
+    site.done(&["cluster", "init", "--data", &data, "--plates", "4"]);
+    site.refused(&["cluster", "init", "--data", &data, "--plates", "8"], 3, "already contains");
+    site.refused(&["cluster", "init", "--data", &other, "--plates", "4"], 3, "PREFIX");
+    site.refused(&["serve", "--data", &data], 1, "belongs to a cluster");
+    site.refused(&["fsck", &data], 8, "belongs to a cluster");
+    site.refused(
+        &["mount", "--data", &data, site.dir.path().to_str().expect("a plain path"), "--nonempty"],
+        1,
+        "cluster",
+    );
+    let monitor = site.etcd.address();
+    let listen = format!("unix:{}", site.path("socket"));
+    let serve = ["serve", "--monitor", &monitor, "--listen", &listen, "--data"];
+    site.refused(&[&serve[..], &[&other]].concat(), 1, "same storage");
+    let open = ["serve", "--monitor", &monitor, "--data", &data, "--listen", "tcp:0.0.0.0:0"];
+    site.refused(&open, 1, "--advertise");
+    site.refused(&["cluster", "status"], 1, "no server that lives");
+    site.refused(&["cluster", "map", "--monitor", "etcd://"], 2, "etcd://HOST:PORT");
+    site.refused(&["cluster", "map", "--monitor", "etcd://127.0.0.1:1"], 4, "127.0.0.1:1");
+    assert!(!Path::new(&site.path("socket")).exists(), "a refused server leaves no socket");
+}
+
+#[test]
+fn an_administrator_balances_drains_and_removes_servers() {
+    let mut site = Site::new();
+    let data = site.path("data");
+    site.done(&["cluster", "init", "--data", &data, "--plates", "4"]);
+    site.serve("one");
+    site.await_plates(&[4]);
+    let expected = format!("unix:{}", site.path("two"));
+    site.done(&["cluster", "server", "add", &expected]);
+    site.refused(&["cluster", "server", "add", &expected], 3, "server 2");
+    site.serve("two");
+    site.await_plates(&[4, 0]);
+    for _ in 0..LOOKS {
+        // It has to live before it gets plates.
+        if site.status()["servers"][1]["up"] == true {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let plan = site.done(&["cluster", "rebalance", "--dry-run"]);
+    assert!(plan.contains("2 plates would be handed over"), "{plan}");
+    site.await_plates(&[4, 0]);
+    site.done(&["cluster", "rebalance"]);
+    site.await_plates(&[2, 2]);
+    assert!(site.done(&["cluster", "rebalance"]).contains("balanced"));
+    site.done(&["cluster", "server", "drain", "1"]);
+    site.await_plates(&[0, 4]);
+    site.refused(&["cluster", "server", "drain", "2"], 1, "no other server");
+    site.refused(&["cluster", "server", "rm", "1"], 3, "server 1 runs");
+    site.refused(&["cluster", "server", "out", "9"], 4, "no server 9");
+    site.done(&["cluster", "server", "in", "1"]);
+    site.done(&["cluster", "rebalance"]);
+    site.await_plates(&[2, 2]);
+    let mut two = site.servers.pop().expect("it runs");
+    let pid = rustix::process::Pid::from_child(&two);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is ours");
+    assert!(two.wait().expect("it ends").success(), "it leaves in order");
+    site.await_plates(&[4, 0]);
+    site.done(&["cluster", "server", "rm", "2"]);
+    site.await_plates(&[4]);
+    let table = site.done(&["cluster", "plates"]);
+    assert_eq!(table.lines().count(), 5, "{table}");
+    let history = site.done(&["cluster", "history", "--count", "100"]);
+    for reason in ["it joins", "rebalance", "hand-over", "server drain", "server in", "server rm"] {
+        assert!(history.contains(reason), "{reason}: {history}");
+    }
+    let lines = site.done(&["cluster", "history", "--json"]);
+    let newest: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(newest["why"], "server rm");
+}
