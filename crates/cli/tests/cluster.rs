@@ -116,8 +116,15 @@ fn a_cluster_is_made_once_and_foreign_data_is_refused() {
     assert!(said.contains("chiton serve --monitor"), "{said}");
     // As if the first try had been cut off.
     site.done(&["cluster", "init", "--data", &data, "--plates", "4"]);
-    site.refused(&["cluster", "init", "--data", &data, "--plates", "8"], 3, "already contains");
     site.refused(&["cluster", "init", "--data", &other, "--plates", "4"], 3, "PREFIX");
+    assert!(!Path::new(&other).exists(), "what is refused changes nothing");
+    let second = format!("{}/second", site.etcd.address());
+    site.refused(
+        &["cluster", "init", "--monitor", &second, "--data", &data, "--plates", "4"],
+        3,
+        "already contains",
+    );
+    site.done(&["cluster", "init", "--monitor", &second, "--data", &other, "--plates", "4"]);
     site.refused(&["serve", "--data", &data], 1, "belongs to a cluster");
     site.refused(&["fsck", &data], 8, "belongs to a cluster");
     site.refused(

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use chiton_monitor::{Monitor, MonitorError};
+use chiton_monitor::{ClusterMap, Monitor, MonitorError};
 use chiton_runtime::{RealWorld, SharedWorld};
-use chiton_server::{FormatError, FormatOptions, Server};
+use chiton_server::{DataAddress, FilesystemInfo, FormatError, FormatOptions, Server};
 
 use super::{Init, failed};
 use crate::commands::format;
@@ -20,39 +20,10 @@ pub(super) fn run(args: &Init) -> Outcome {
         Err(MonitorError::Uninitialized) => None,
         Err(error) => return Err(failed(&error)),
     };
-    let options = FormatOptions { shards: args.shards, plates: args.plates, ..format::options() };
-    let world: SharedWorld = Arc::new(RealWorld);
     let name = args.monitored.monitor.to_string();
-    let info = match (&before, Server::format_for_cluster(&data, &options, &name, &world)) {
-        (Some(map), Ok(_)) => {
-            return Err(Failure::new(
-                Class::Busy,
-                format!(
-                    "the monitor already has the map of file system {:016x}: use another prefix (etcd://…/PREFIX) for the new one \
-                     in {data}, which is formatted",
-                    map.filesystem
-                ),
-            ));
-        }
-        (None, Ok(info)) => info,
-        // An earlier try got so far.
-        (_, Err(FormatError::Formatted(_))) => {
-            let info = Server::info_of_any(&data).map_err(Failure::from)?;
-            if info.monitor.as_ref() != Some(&name)
-                || (info.plates, info.shards) != (args.plates, args.shards)
-            {
-                let other = match &info.monitor {
-                    Some(monitor) => format!("of the cluster at {monitor}, with {} plates", info.plates),
-                    None => "of one server".to_owned(),
-                };
-                return Err(Failure::new(
-                    Class::Busy,
-                    format!("{data} already contains a file system, {other}: choose another place"),
-                ));
-            }
-            info
-        }
-        (_, Err(error)) => return Err(error.into()),
+    let info = match before {
+        Some(map) => known(&data, &map)?,
+        None => made(args, &data, &name)?,
     };
     match monitor.init(info.filesystem, info.plates.into(), lease_ms) {
         Ok(()) => {}
@@ -71,4 +42,44 @@ pub(super) fn run(args: &Init) -> Outcome {
         println!("  chiton serve --monitor {name} --data {data} --listen tcp:HOST:7117");
     }
     Ok(())
+}
+
+/// The file system of the data, if it is that of the map: the command is repeated.
+fn known(data: &DataAddress, map: &ClusterMap) -> Outcome<FilesystemInfo> {
+    match Server::info_of_any(data) {
+        Ok(info) if info.filesystem == map.filesystem => Ok(info),
+        _ => Err(Failure::new(
+            Class::Busy,
+            format!(
+                "the monitor already has the map of file system {:016x}, which is not in {data}: use another prefix \
+                 (etcd://…/PREFIX) for a new one",
+                map.filesystem
+            ),
+        )),
+    }
+}
+
+/// A new file system; or the one that an earlier try made, before it could tell the monitor.
+fn made(args: &Init, data: &DataAddress, monitor: &str) -> Outcome<FilesystemInfo> {
+    let options = FormatOptions { shards: args.shards, plates: args.plates, ..format::options() };
+    let world: SharedWorld = Arc::new(RealWorld);
+    match Server::format_for_cluster(data, &options, monitor, &world) {
+        Ok(info) => Ok(info),
+        Err(FormatError::Formatted(_)) => {
+            let info = Server::info_of_any(data).map_err(Failure::from)?;
+            let is_ours = info.monitor.as_deref() == Some(monitor);
+            if is_ours && (info.plates, info.shards) == (args.plates, args.shards) {
+                return Ok(info);
+            }
+            let other = match &info.monitor {
+                Some(monitor) => format!("of the cluster at {monitor}, with {} plates", info.plates),
+                None => "of one server".to_owned(),
+            };
+            Err(Failure::new(
+                Class::Busy,
+                format!("{data} already contains a file system, {other}: choose another place"),
+            ))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
