@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use chiton_metastore::StoreError;
-use chiton_monitor::{ClusterMap, Condition, MapChange};
+use chiton_monitor::{ChangeError, ClusterMap, Condition, MapChange};
 use chiton_runtime::parallel;
 use chiton_server::{PeerServer, Stores};
 use chiton_types::PlateId;
@@ -58,41 +58,45 @@ impl Shared {
 
     /// Stops a plate in order and gives it to the other server; or keeps it, if that one does not live. False to be tried again.
     fn hand_over(&self, plate: PlateId, to: u64) -> bool {
-        let result = (|| {
-            let map = self.monitor.map().map_err(|e| e.to_string())?;
-            let alive = self.monitor.alive().map_err(|e| e.to_string())?;
-            let is_as_before = map
-                .plates
-                .get(usize::from(plate.0))
-                .is_some_and(|entry| (entry.owner, entry.next) == (Some(self.id), Some(to)));
-            if !is_as_before {
-                // The next map says what to do.
-                return Ok(());
-            }
-            let generation = map.servers.get(&to).map(|server| server.generation);
-            let lives = generation.filter(|generation| to != self.id && alive.get(&to) == Some(generation));
-            let mut requires = vec![Condition::Alive(self.id, self.generation)];
-            let (owner, why) = match lives {
-                Some(generation) => {
-                    if let Err(error) = self.server.stop_plate(plate) {
-                        // What its journal holds the other one replays, and its clients have the rest.
-                        (self.log)(&format!("plate {plate}: {error}"));
-                    }
-                    requires.push(Condition::Alive(to, generation));
-                    (to, "hand-over")
+        loop {
+            match self.try_to_hand_over(plate, to) {
+                Ok(()) => return true,
+                // Another server has handed a plate over at the same time.
+                Err(ChangeError::Outdated(_)) if !self.is_leaving() => {}
+                Err(why) => {
+                    (self.log)(&format!("plate {plate} cannot be handed over yet: {why}"));
+                    return false;
                 }
-                None => (self.id, "the other server of a hand-over does not live"),
-            };
-            let change = MapChange::SetPlate { plate: u32::from(plate.0), owner: Some(owner), next: None };
-            self.monitor
-                .change(map.epoch, &requires, &[change], &self.who(), why)
-                .map(drop)
-                .map_err(|e| e.to_string())
-        })();
-        if let Err(why) = &result {
-            (self.log)(&format!("plate {plate} cannot be handed over yet: {why}"));
+            }
         }
-        result.is_ok()
+    }
+
+    fn try_to_hand_over(&self, plate: PlateId, to: u64) -> Result<(), ChangeError> {
+        let (map, alive) = (self.monitor.map()?, self.monitor.alive()?);
+        let is_as_before = map
+            .plates
+            .get(usize::from(plate.0))
+            .is_some_and(|entry| (entry.owner, entry.next) == (Some(self.id), Some(to)));
+        if !is_as_before {
+            // The next map says what to do.
+            return Ok(());
+        }
+        let generation = map.servers.get(&to).map(|server| server.generation);
+        let lives = generation.filter(|generation| to != self.id && alive.get(&to) == Some(generation));
+        let mut requires = vec![Condition::Alive(self.id, self.generation)];
+        let (owner, why) = match lives {
+            Some(generation) => {
+                if let Err(error) = self.server.stop_plate(plate) {
+                    // What its journal holds the other one replays, and its clients have the rest.
+                    (self.log)(&format!("plate {plate}: {error}"));
+                }
+                requires.push(Condition::Alive(to, generation));
+                (to, "hand-over")
+            }
+            None => (self.id, "the other server of a hand-over does not live"),
+        };
+        let change = MapChange::SetPlate { plate: u32::from(plate.0), owner: Some(owner), next: None };
+        self.monitor.change(map.epoch, &requires, &[change], &self.who(), why).map(drop)
     }
 
     /// Starts these plates; false if one of them did not start.
