@@ -32,6 +32,8 @@ struct Known {
     found: BTreeMap<PlateId, Address>,
     /// Those that were silent, and until when others are asked before them.
     silent: Vec<(Address, Duration)>,
+    /// Identity of the file system, once somebody has answered: at an address there may be a server of another one later.
+    filesystem: Option<u64>,
 }
 
 /// How long a server that was silent is asked only if no other answers: a paused one takes connections, and a client that waits for it
@@ -43,7 +45,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 impl Known {
     fn failed(&mut self, address: &Address, waited: Duration) {
         if waited >= SILENCE {
-            self.silent.push((address.clone(), RealWorld.monotonic() + AVOIDED));
+            self.avoid(address.clone());
         }
         self.found.retain(|_, found| found != address);
         if let Some(at) = self.addresses.iter().position(|known| known == address) {
@@ -56,6 +58,20 @@ impl Known {
         // Servers of other plates know where this one is, too.
         let others = self.found.iter().filter(|(other, _)| **other != plate).map(|(_, address)| address);
         self.found.get(&plate).into_iter().chain(&self.addresses).chain(others).cloned().collect()
+    }
+
+    /// Whether a server has the file system that the first one had.
+    fn is_ours(&mut self, welcome: &Welcome) -> bool {
+        match welcome {
+            Welcome::Accepted { filesystem, .. } => {
+                *self.filesystem.get_or_insert(*filesystem) == *filesystem
+            }
+            Welcome::Refused { .. } | Welcome::Elsewhere { .. } => true,
+        }
+    }
+
+    fn avoid(&mut self, address: Address) {
+        self.silent.push((address, RealWorld.monotonic() + AVOIDED));
     }
 
     fn is_avoided(&mut self, address: &Address) -> bool {
@@ -102,7 +118,14 @@ impl SocketDialer {
             }
             tried.push(address.clone());
             let began = RealWorld.monotonic();
-            let opened = open(&address);
+            let opened =
+                open(&address).and_then(|(connection, welcome)| match self.known.lock().is_ours(&welcome) {
+                    true => Ok((connection, welcome)),
+                    false => {
+                        let why = "the server there has another file system now";
+                        Err(OpenError::Io(std::io::Error::other(why)))
+                    }
+                });
             is_anyone_there |=
                 matches!(opened, Ok(_) | Err(OpenError::Elsewhere { .. } | OpenError::Refused { .. }));
             match opened {
@@ -151,6 +174,13 @@ impl Dialer for SocketDialer {
         let (welcome, wire) =
             self.open(hello, |address| RecallChannel::open(address, hello, CONNECT_TIMEOUT))?;
         Ok((welcome, wire.map(|wire| Arc::new(wire) as Arc<dyn RecallWire>)))
+    }
+
+    fn was_silent(&self, plate: PlateId) {
+        let mut known = self.known.lock();
+        if let Some(address) = known.found.get(&plate).cloned() {
+            known.avoid(address);
+        }
     }
 }
 

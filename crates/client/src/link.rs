@@ -63,6 +63,7 @@ fn run(shared: &Arc<Link>) {
             drop(state);
             if silent.is_some_and(|silent| silent >= session_time) {
                 // It is over there anyway; and who waits can be interrupted.
+                shared.dialer.was_silent(shared.options.plate);
                 shared.lost(generation);
             }
             backoff = BACKOFF_FIRST;

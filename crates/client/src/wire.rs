@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use chiton_transport::{ConnectionLost, Pending};
+use chiton_types::PlateId;
 use chiton_wire::{Hello, Recall, RecallDone, Reply, Request, Welcome};
 
 /// The main connection.
@@ -44,4 +45,6 @@ pub trait Dialer: Send + Sync {
     /// # Errors
     /// Why there is none.
     fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String>;
+    /// The server to which this plate was dialed last has been silent for too long: another may have the plate.
+    fn was_silent(&self, _plate: PlateId) {}
 }

@@ -179,7 +179,7 @@ impl Member {
             server.abandon();
         })?;
         let identity =
-            PeerIdentity { number: own.id, nonce: world.random(), name: format!("server {}", own.id) };
+            PeerIdentity { number: own.id, filesystem: map.filesystem, name: format!("server {}", own.id) };
         let shared = Arc::new(Shared {
             monitor,
             server,

@@ -36,10 +36,16 @@ impl PlatesService {
 
     /// Another server is to send messages of its plates.
     fn open_peer(&self, hello: &Hello, sender: &Sender) -> Welcome {
-        let Some((server, _)) = hello.resume.filter(|(server, _)| self.peers.hear(server.0, sender.id()))
-        else {
-            return refused(RefuseReason::NotReady, "the server is not known here; try again in a moment");
+        let Some((server, filesystem)) = hello.resume else {
+            return refused(RefuseReason::NoPlate, "a server says which one it is");
         };
+        if filesystem != self.info.filesystem {
+            let why = "this server has another file system; it is not the one that the map means";
+            return refused(RefuseReason::NoPlate, why);
+        }
+        if !self.peers.hear(server.0, sender.id()) {
+            return refused(RefuseReason::NotReady, "the server is not known here; try again in a moment");
+        }
         Welcome::Accepted {
             session: server,
             secret: 0,

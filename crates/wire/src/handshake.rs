@@ -31,7 +31,7 @@ record! {
         /// Which connection this is.
         pub channel: Channel,
         /// The session to go on with, and its secret; `None` begins one (main channel only). Of a peer channel: the number of the
-        /// server that speaks, and one that it draws at its start.
+        /// server that speaks, and the identity of its file system.
         pub resume: Option<(SessionId, u64)> as Option<(SessionId, Fixed)>,
         /// Host, process and mount point of the client, for `status` and logs. At most 256 bytes.
         pub identity: String as Identity,

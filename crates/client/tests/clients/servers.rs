@@ -79,7 +79,11 @@ impl Cluster {
             })
             .collect();
         for (number, server) in self.servers.iter().enumerate() {
-            let own = PeerIdentity { number: number as u64, nonce: 1, name: format!("server {number}") };
+            let own = PeerIdentity {
+                number: number as u64,
+                filesystem: self.info.filesystem,
+                name: format!("server {number}"),
+            };
             server.iter().for_each(|server| server.set_servers(&own, &all).expect("threads"));
         }
     }
@@ -173,6 +177,27 @@ fn another_server_takes_over_the_plates_of_a_dead_one() {
     }
     assert_eq!(other.read_file("before-3/below/file").expect("read"), b"BEFORE 3");
     client.sync().expect("nothing is lost");
+}
+
+/// At the address of a server that is gone there may be one of another file system. A client of the first waits for its own.
+#[test]
+fn a_client_does_not_take_another_file_system_for_its_own() {
+    let (mut ours, mut other) = (Cluster::start(1), Cluster::start(1));
+    let address = ours.address(0);
+    let options = ClientOptions { timeout: Some(Duration::from_secs(1)), ..ClientOptions::default() };
+    let client = Client::connect(&address, options).expect("connected");
+    client.write_file("file", b"ours").expect("written");
+    client.sync().expect("durable");
+    ours.kill(0);
+    let server = other.servers[0].take().expect("it lives");
+    server.serve(std::slice::from_ref(&address)).expect("listening");
+    let refused = client.write_file("late", b"lost").and_then(|()| client.sync());
+    assert!(refused.is_err(), "there is no server of this file system");
+    server.abandon();
+    ours.start_server(0);
+    ours.tell();
+    let back = ours.client(0);
+    assert_eq!(back.read_file("file").expect("read"), b"ours");
 }
 
 /// A server that comes back finds what the others have decided for its plates meanwhile.

@@ -107,7 +107,7 @@ impl Link {
         Hello {
             version: PROTOCOL_VERSION,
             channel: Channel::Peer,
-            resume: Some((SessionId(self.own.number), self.own.nonce)),
+            resume: Some((SessionId(self.own.number), self.own.filesystem)),
             identity: self.own.name.clone(),
             resend_count: 0,
             decouples: false,

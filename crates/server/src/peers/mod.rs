@@ -45,8 +45,8 @@ pub struct PeerServer {
 pub struct PeerIdentity {
     /// Its number in the cluster.
     pub number: u64,
-    /// Drawn at its start.
-    pub nonce: u64,
+    /// The file system that it serves: at a former address of a server there may be one of another cluster now.
+    pub filesystem: u64,
     /// For logs.
     pub name: String,
 }
@@ -364,7 +364,7 @@ mod tests {
     fn a_server_has_one_link_whatever_plates_it_has() {
         let peers = Peers::new(Plates::new(4, 2).expect("fewer plates than shards"));
         let table = Arc::new(PlateTable::new(2, Vec::new()));
-        let own = PeerIdentity { number: 1, nonce: 1, name: "server 1".to_owned() };
+        let own = PeerIdentity { number: 1, filesystem: 1, name: "server 1".to_owned() };
         let nowhere = "unix:/nonexistent/socket".parse::<Address>().expect("an address");
         let set = |plates: &[u16]| {
             let plates = plates.iter().copied().map(PlateId).collect();
