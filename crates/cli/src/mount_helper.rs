@@ -332,6 +332,7 @@ mod tests {
             ("server", "tcp:host:1"),
             ("data", "/srv/c"),
             ("content", "lazy"),
+            ("monitor", "etcd://h1+h2:2379/prefix"),
             ("threads", "2"),
             ("timeout", "5"),
             ("unmount_timeout", "5"),

@@ -191,11 +191,19 @@ impl Cluster {
         (0..self.servers.len()).filter(|number| self.servers[*number].process.is_some()).collect()
     }
 
+    fn status_of_all(&self) -> Result<serde_json::Value> {
+        let said = self.chiton(&["cluster", "status", "--json"])?;
+        serde_json::from_str(&said).map_err(|e| format!("the status: {e}"))
+    }
+
+    /// Of the map.
+    pub(crate) fn epoch(&self) -> Result<u64> {
+        self.status_of_all()?["epoch"].as_u64().ok_or_else(|| "the status has no epoch".to_owned())
+    }
+
     /// How many plates each server has, by its place here.
     pub(crate) fn plates(&self) -> Result<Vec<u64>> {
-        let said = self.chiton(&["cluster", "status", "--json"])?;
-        let status: serde_json::Value =
-            serde_json::from_str(&said).map_err(|e| format!("the status: {e}"))?;
+        let status = self.status_of_all()?;
         let of = |address: &str| {
             let known =
                 status["servers"].as_array()?.iter().find(|server| server["addresses"][0] == address)?;

@@ -21,10 +21,12 @@ pub(crate) enum Kind {
     Blink,
     Rebalance,
     Etcd,
+    Majority,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 5] = [Kind::Kill, Kind::Pause, Kind::Blink, Kind::Rebalance, Kind::Etcd];
+    pub(crate) const ALL: [Kind; 6] =
+        [Kind::Kill, Kind::Pause, Kind::Blink, Kind::Rebalance, Kind::Etcd, Kind::Majority];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -33,6 +35,7 @@ impl Kind {
             Kind::Blink => "pause of a server within its lease",
             Kind::Rebalance => "plates handed over",
             Kind::Etcd => "kill -9 of an etcd member",
+            Kind::Majority => "kill -9 of most of the etcd",
         }
     }
 }
@@ -90,6 +93,7 @@ pub(crate) fn run(
         // With one server, or one member, there is nobody to take over.
         let is_possible = match kind {
             Kind::Etcd => cluster.etcd.members() >= 3,
+            Kind::Majority => true,
             _ => cluster.running().len() >= 2,
         };
         if !is_possible {
@@ -139,6 +143,21 @@ fn one(cluster: &mut Cluster, kind: Kind, random: &mut Random) -> Result<()> {
             cluster.etcd.kill(member);
             std::thread::sleep(LONG);
             cluster.etcd.restart(member)?;
+        }
+        Kind::Majority => {
+            let most: Vec<usize> = (0..=cluster.etcd.members() / 2).collect();
+            let epoch = cluster.epoch()?;
+            most.iter().for_each(|member| cluster.etcd.kill(*member));
+            std::thread::sleep(LONG);
+            cluster.etcd.restart_all(&most)?;
+            // Servers that could not renew their leases keep them, because etcd counts anew when it is back.
+            cluster.await_health()?;
+            let after = cluster.epoch()?;
+            if after != epoch {
+                return Err(format!(
+                    "the map went from epoch {epoch} to {after} although no server was gone"
+                ));
+            }
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Crates of which nothing runs in a daemon.
-const NO_DAEMONS: [&str; 2] = ["sim", "fuzz"];
+const NO_DAEMONS: [&str; 3] = ["sim", "fuzz", "cluster-trial"];
 
 fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry").path()) {
