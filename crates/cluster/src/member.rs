@@ -18,6 +18,8 @@ use crate::gate::LeaseGate;
 
 /// How often the map thread looks for what it could not do before.
 const TICK: Duration = Duration::from_millis(250);
+/// How long a server with the same address may live on before a new one gives up: longer than its lease, if it is dead.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// Between two tries to renew a lease.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -139,7 +141,7 @@ impl Shared {
 
 impl Member {
     /// Joins: listens, registers, and takes the plates that the map gives to it. Returns when it is in the map; the plates follow.
-    /// While a server with its address lives, of a former start perhaps, it waits for the end of that one's lease.
+    /// While a server with its address lives, of a former start perhaps, it waits for a while for the end of that one's lease.
     ///
     /// # Errors
     /// See [`MemberError`].
@@ -273,6 +275,7 @@ fn join_with(
     let first =
         addresses.first().ok_or_else(|| MemberError::Failed("a server needs an address".to_owned()))?;
     let mut has_waited = false;
+    let began = world.monotonic();
     loop {
         let map = monitor.map()?;
         let before = map.servers.values().find(|server| server.addresses.first() == Some(first));
@@ -292,7 +295,10 @@ fn join_with(
         let since = world.monotonic();
         let lease = match monitor.register(own.id, own.generation) {
             Ok(lease) => lease,
-            Err(MonitorError::Registered { id, generation }) => {
+            Err(MonitorError::Registered { id, generation })
+                if world.monotonic().saturating_sub(began)
+                    < PATIENCE + Duration::from_millis(u64::from(map.lease_ms) * 2) =>
+            {
                 if before.is_some() && !std::mem::replace(&mut has_waited, true) {
                     log(&format!(
                         "server {id} at {first} lives already, or has died a moment ago (generation {generation}): waiting until its \
@@ -347,6 +353,10 @@ fn keep_lease(shared: &Shared, lease: &Mutex<Option<Box<dyn Liveness>>>, failed:
                 return shared.end(Ended::LeaseLost);
             }
             Err(error) => {
+                if shared.is_leaving() {
+                    // Nobody waits for answers of a server that ends, and the end waits for those that are held back.
+                    shared.gate.end();
+                }
                 if std::mem::replace(&mut is_well, false) {
                     (shared.log)(&format!("the lease cannot be renewed, and answers wait: {error}"));
                 }

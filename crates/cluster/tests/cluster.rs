@@ -317,6 +317,31 @@ fn all_wait_for_the_monitor() {
     one.member.leave().expect("left");
 }
 
+/// A server ends although nobody can say that it may still answer.
+#[test]
+fn a_server_leaves_while_the_monitor_is_away() {
+    let cluster = Cluster::new();
+    let one = cluster.join(1, false);
+    cluster.await_plates(&[(1, 4)]);
+    let client = cluster.client(&[1, 2]);
+    grow(&client, "before");
+    client.sync().expect("durable");
+    one.is_cut.store(true, Ordering::SeqCst);
+    sleep(Duration::from_millis(u64::from(LEASE_MS)));
+    std::thread::scope(|scope| {
+        // Its answer is held back, and it goes to the next server.
+        let waiting = scope.spawn(|| client.write_file("late", b"late").and_then(|()| client.sync()));
+        sleep(PAUSE);
+        // What it has is durable, whatever it says about the monitor.
+        let _ = one.member.leave();
+        let two = cluster.join(2, false);
+        waiting.join().expect("a worker").expect("nothing is lost");
+        check(&client, "before");
+        assert_eq!(client.read_file("late").expect("read"), b"late");
+        two.member.leave().expect("left");
+    });
+}
+
 /// S122: plates are handed over one by one while clients work.
 #[test]
 fn plates_are_handed_over_under_load() {
