@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use chiton_etcd_process::Etcd;
+use chiton_moto::Moto;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Result;
@@ -22,6 +23,8 @@ pub(crate) struct Shape {
     pub(crate) etcd: usize,
     pub(crate) plates: u16,
     pub(crate) mounts: usize,
+    /// Or in a directory.
+    pub(crate) is_on_s3: bool,
 }
 
 pub(crate) struct Cluster {
@@ -32,6 +35,10 @@ pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
     pub(crate) etcd: Etcd,
     monitor: String,
+    data: String,
+    /// The S3 service, and what its users have in their environment.
+    _s3: Option<Moto>,
+    environment: Vec<(&'static str, String)>,
 }
 
 /// A process in the foreground; killed when dropped.
@@ -119,7 +126,16 @@ impl Cluster {
             })
             .collect::<Result<Vec<_>>>()?;
         drop(taken);
+        // Its panic says what is missing.
+        let s3 = shape.is_on_s3.then(Moto::alone);
+        let data = match &s3 {
+            Some(s3) => format!("s3://{}/trial", s3.bucket()),
+            None => dir.join("data").display().to_string(),
+        };
         let mut cluster = Cluster {
+            data: data.clone(),
+            environment: s3.iter().flat_map(Moto::environment).collect(),
+            _s3: s3,
             chiton: chiton.to_owned(),
             dir: dir.to_owned(),
             mounts: Vec::new(),
@@ -128,7 +144,6 @@ impl Cluster {
             monitor,
         };
         let plates = shape.plates.to_string();
-        let data = cluster.data();
         cluster.chiton(&["cluster", "init", "--plates", &plates, "--data", &data])?;
         for number in 0..cluster.servers.len() {
             cluster.start_server(number)?;
@@ -142,15 +157,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn data(&self) -> String {
-        self.dir.join("data").display().to_string()
-    }
-
     /// Runs a command to its end; its output.
     pub(crate) fn chiton(&self, words: &[&str]) -> Result<String> {
         let out = Command::new(&self.chiton)
             .args(words)
             .env("CHITON_MONITOR", &self.monitor)
+            .envs(self.environment.iter().cloned())
             .output()
             .map_err(|e| format!("cannot run {}: {e}", self.chiton.display()))?;
         match out.status.success() {
@@ -167,10 +179,18 @@ impl Cluster {
     }
 
     pub(crate) fn start_server(&mut self, number: usize) -> Result<()> {
-        let data = self.data();
         let server = &mut self.servers[number];
         let mut command = Command::new(&self.chiton);
-        command.args(["serve", "--monitor", &self.monitor, "--data", &data, "--listen", &server.address]);
+        command.args([
+            "serve",
+            "--monitor",
+            &self.monitor,
+            "--data",
+            &self.data,
+            "--listen",
+            &server.address,
+        ]);
+        command.envs(self.environment.iter().cloned());
         if server.is_standby {
             command.arg("--standby");
         }

@@ -60,6 +60,9 @@ struct Arguments {
     /// Mounts.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=8))]
     mounts: u16,
+    /// Keep the data in a bucket of an S3 service for tests, in place of a shared directory.
+    #[arg(long)]
+    s3: bool,
     /// Put load on the mounts, let servers die, and compare; ends with 0 only if nothing is missing.
     #[arg(long)]
     check: bool,
@@ -100,6 +103,7 @@ fn run(args: &Arguments) -> Result<()> {
         etcd: args.etcd.into(),
         plates: args.plates,
         mounts: args.mounts.into(),
+        is_on_s3: args.s3,
     };
     // Listened for from the start: whoever interrupts it leaves no process and no mount behind.
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("signals: {e}"))?;

@@ -16,8 +16,9 @@ use crate::failure::{Class, Failure, Outcome};
 
 /// How long clients believe what they have cached when their server is silent; after that they look for the next one.
 const BELIEF_MS: u32 = 1_000;
-/// How long the clients of a plate have to come back after a take-over. When all are back it ends at once.
-const WINDOW_MS: u32 = 3_000;
+/// How long the clients of a plate have to come back after a take-over, as after the restart of a single server. When all are back it
+/// ends at once.
+const WINDOW_MS: u32 = 10_000;
 /// How long a plate's journal may be replayed, about.
 const RECOVERY_TARGET: Duration = Duration::from_millis(500);
 
