@@ -194,12 +194,14 @@ impl Output {
     /// Sends what the socket takes, if the gate lets it.
     fn flush(&mut self, homes: &Homes) {
         let Some(stream) = &self.stream else { return };
-        if self.sent < self.bytes.len() && homes.gate.as_ref().is_some_and(|gate| !gate.pass()) {
-            self.broken.get_or_insert(io::ErrorKind::ConnectionAborted);
-            stream.shutdown();
-            self.sent = self.bytes.len();
-        }
         while self.sent < self.bytes.len() {
+            // Before each part of a long output: this thread may have been paused since the last.
+            if homes.gate.as_ref().is_some_and(|gate| !gate.pass()) {
+                self.broken.get_or_insert(io::ErrorKind::ConnectionAborted);
+                stream.shutdown();
+                self.sent = self.bytes.len();
+                break;
+            }
             match stream.send(&self.bytes[self.sent..]) {
                 Ok(n) => {
                     self.sent += n;
