@@ -1,7 +1,8 @@
-//! What happens to the servers.
+//! The faults of a check: servers and members of the etcd are killed or paused, and plates are handed over.
 
 use std::time::{Duration, Instant};
 
+use chiton_runtime::{SeededWorld, World};
 use rustix::process::Signal;
 
 use crate::Result;
@@ -49,18 +50,9 @@ pub(crate) struct Fault {
     pub(crate) ended: Instant,
 }
 
-/// Random numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        // splitmix64
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
-    }
+/// A number below `n` that the seed decides.
+fn below(random: &SeededWorld, n: usize) -> usize {
+    (random.random() % n.max(1) as u64) as usize
 }
 
 /// How many, for how long, and which.
@@ -76,7 +68,7 @@ pub(crate) fn run(
     plan: &Plan,
     mut is_interrupted: impl FnMut() -> bool,
 ) -> Result<Vec<Fault>> {
-    let mut random = Random(plan.seed);
+    let random = SeededWorld::new(plan.seed);
     let mut faults = Vec::new();
     let started = Instant::now();
     std::thread::sleep(REST);
@@ -88,7 +80,7 @@ pub(crate) fn run(
         let kind = match faults.len() {
             // The one that counts the most comes first, whatever the seed.
             0 => Kind::Kill,
-            _ => Kind::ALL[random.below(Kind::ALL.len())],
+            _ => Kind::ALL[below(&random, Kind::ALL.len())],
         };
         // With one server, or one member, there is nobody to take over.
         let is_possible = match kind {
@@ -101,7 +93,7 @@ pub(crate) fn run(
         }
         let began = Instant::now();
         println!("{:7.2} s: {}", started.elapsed().as_secs_f64(), kind.name());
-        one(cluster, kind, &mut random)?;
+        one(cluster, kind, &random)?;
         cluster.await_health()?;
         faults.push(Fault { kind, began, ended: Instant::now() });
         std::thread::sleep(REST);
@@ -110,13 +102,13 @@ pub(crate) fn run(
 }
 
 /// A server that has plates.
-fn victim(cluster: &Cluster, random: &mut Random) -> Result<usize> {
+fn victim(cluster: &Cluster, random: &SeededWorld) -> Result<usize> {
     let plates = cluster.plates()?;
     let busy: Vec<usize> = cluster.running().into_iter().filter(|number| plates[*number] > 0).collect();
-    busy.get(random.below(busy.len())).copied().ok_or_else(|| "no server has plates".to_owned())
+    busy.get(below(random, busy.len())).copied().ok_or_else(|| "no server has plates".to_owned())
 }
 
-fn one(cluster: &mut Cluster, kind: Kind, random: &mut Random) -> Result<()> {
+fn one(cluster: &mut Cluster, kind: Kind, random: &SeededWorld) -> Result<()> {
     match kind {
         Kind::Kill => {
             let server = victim(cluster, random)?;
@@ -139,7 +131,7 @@ fn one(cluster: &mut Cluster, kind: Kind, random: &mut Random) -> Result<()> {
             }
         }
         Kind::Etcd => {
-            let member = random.below(cluster.etcd.members());
+            let member = below(random, cluster.etcd.members());
             cluster.etcd.kill(member);
             std::thread::sleep(LONG);
             cluster.etcd.restart(member)?;

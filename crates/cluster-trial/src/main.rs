@@ -23,6 +23,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use chiton_runtime::{RealWorld, World};
 use clap::Parser;
 use comfy_table::{Table, presets};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -105,7 +106,7 @@ fn run(args: &Arguments) -> Result<()> {
         mounts: args.mounts.into(),
         is_on_s3: args.s3,
     };
-    // Listened for from the start: whoever interrupts it leaves no process and no mount behind.
+    // Listened for from the start, so that an interrupted trial leaves no process and no mount behind.
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("signals: {e}"))?;
     let cluster = Cluster::start(&args.chiton, &dir, &shape)?;
     if args.check {
@@ -124,7 +125,7 @@ fn show(cluster: &Cluster, mut signals: Signals) {
     );
     let mut last = String::new();
     while signals.pending().next().is_none() {
-        // A plate without a server makes the command fail; its words are what counts.
+        // While a plate has no server the command fails; its output is shown all the same.
         let now = cluster.status();
         if now != last {
             println!("\n{now}");
@@ -135,9 +136,7 @@ fn show(cluster: &Cluster, mut signals: Signals) {
 }
 
 fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result<()> {
-    let seed = args
-        .seed
-        .unwrap_or_else(|| Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id()));
+    let seed = args.seed.unwrap_or_else(|| RealWorld.random() >> 32);
     println!("faults by --seed {seed}");
     let began = Instant::now();
     let is_over = AtomicBool::new(false);

@@ -1,7 +1,8 @@
-//! What the map says.
+//! `chiton cluster status`, `map`, `plates` and `history`: they print the map and its history.
 
 use std::collections::BTreeMap;
 
+use chiton_model::text::utc;
 use chiton_monitor::{Alive, ClusterMap, Monitor, ServerInfo};
 use chiton_types::Time;
 use comfy_table::{Table, presets};
@@ -128,45 +129,11 @@ pub(super) fn history(args: &History) -> Outcome {
         }
         return Ok(());
     }
-    let mut shown = table(["epoch", "time", "author", "reason", "changes"]);
+    let mut shown = table(["epoch", "time (UTC)", "author", "reason", "changes"]);
     for line in lines {
         let time = utc(Time(line.at_ms.saturating_mul(1_000_000)));
         shown.add_row([line.epoch.to_string(), time, line.who, line.why, line.changes]);
     }
     println!("{}", shown.trim_fmt());
     Ok(())
-}
-
-/// A time as `2026-11-26 09:30:05Z`.
-fn utc(time: Time) -> String {
-    let seconds = time.secs();
-    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days to a date of the Gregorian calendar, in eras of 400 years that begin in March.
-    let days = days + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_dates() {
-        for (seconds, text) in [
-            (0, "1970-01-01 00:00:00Z"),
-            (951_782_399, "2000-02-28 23:59:59Z"),
-            (951_782_400, "2000-02-29 00:00:00Z"),
-            (1_795_685_405, "2026-11-26 09:30:05Z"),
-        ] {
-            assert_eq!(utc(Time(seconds * 1_000_000_000)), text);
-        }
-    }
 }
