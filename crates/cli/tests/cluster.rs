@@ -1,4 +1,4 @@
-//! Commands of a cluster against a real etcd: what they say, and their exit codes.
+//! Commands of a cluster against a real etcd: their output, their effects, and their exit codes.
 
 #![allow(
     clippy::disallowed_methods,

@@ -39,7 +39,7 @@ struct Known {
 /// How long a server that was silent is asked only if no other answers: a paused one takes connections, and a client that waits for it
 /// each time comes too late to the one that takes its plates over.
 const AVOIDED: Duration = Duration::from_secs(3);
-/// Whoever fails faster may be back as fast.
+/// A server that refused the connection faster than this may be restarting, and is not avoided.
 const SILENCE: Duration = Duration::from_millis(500);
 
 impl Known {

@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
     pub(crate) etcd: Etcd,
     monitor: String,
     data: String,
-    /// The S3 service, and what its users have in their environment.
+    /// The S3 service, and the environment variables by which programs use it.
     _s3: Option<Moto>,
     environment: Vec<(&'static str, String)>,
 }
@@ -72,7 +72,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // It may have ended by itself, which is found elsewhere.
+        // A process that has ended already is noticed where its plates or its mount are missed.
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
@@ -126,7 +126,7 @@ impl Cluster {
             })
             .collect::<Result<Vec<_>>>()?;
         drop(taken);
-        // Its panic says what is missing.
+        // If it cannot be installed, it panics with the name of the missing package.
         let s3 = shape.is_on_s3.then(Moto::alone);
         let data = match &s3 {
             Some(s3) => format!("s3://{}/trial", s3.bucket()),
@@ -173,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// What `chiton cluster status` says, also if that is that something is wrong.
+    /// The output of `chiton cluster status`; its error message if plates have no server.
     pub(crate) fn status(&self) -> String {
         self.chiton(&["cluster", "status"]).unwrap_or_else(|why| why)
     }
@@ -297,7 +297,7 @@ impl Cluster {
         self.servers.iter().filter_map(pid).collect::<Vec<_>>().join(", ")
     }
 
-    /// What no log of a server or mount may say.
+    /// Lines of the logs of servers and mounts that report a panic or a bug.
     pub(crate) fn suspicious_logs(&self) -> Vec<String> {
         let mounts = (0..self.mounts.len()).map(|number| self.dir.join(format!("mount-{number}.log")));
         let logs = self.servers.iter().map(|server| server.log.clone()).chain(mounts);

@@ -1,4 +1,4 @@
-//! Programs that use the mounts, and what must be there in the end.
+//! Programs that use the mounts, and a record of the files that must be there in the end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,14 +17,14 @@ const DIRS: usize = 40;
 /// Files of a tree that tar unpacks.
 const TAR_FILES: usize = 200;
 
-/// What was made, and how it went.
+/// The record of a worker: its files, its calls, and the calls that failed.
 #[derive(Default)]
 pub(crate) struct Made {
     /// The path below a mount, and the content; `None`: a directory.
     pub(crate) kept: BTreeMap<PathBuf, Option<Vec<u8>>>,
-    /// What must not be there.
+    /// Paths that were removed or renamed, and must be absent.
     gone: Vec<PathBuf>,
-    /// What a program was told that must not be.
+    /// Calls that failed, in words. None may fail.
     pub(crate) complaints: Vec<String>,
     pub(crate) calls: Vec<Call>,
 }
@@ -63,7 +63,7 @@ impl Made {
         self.calls.iter().filter(during).map(|call| call.took).max().unwrap_or_default()
     }
 
-    /// What a mount shows otherwise.
+    /// The differences between the record and a mount, in words.
     pub(crate) fn compare(&self, mount: &Path) -> Vec<String> {
         let mut wrong = Vec::new();
         for (path, content) in &self.kept {
@@ -164,7 +164,7 @@ fn files(mount: &Path, name: &str, is_over: &AtomicBool) -> Made {
             made.call("rmdir", &below, || fs::remove_dir(&below));
         }
     }
-    // What was not followed by an fsync is durable from here on.
+    // Names that were changed since the last fsync become durable here.
     let full = mount.join(name);
     for n in 0..DIRS {
         let dir = full.join(n.to_string());

@@ -16,14 +16,14 @@ use chiton_transport::Address;
 
 use crate::gate::LeaseGate;
 
-/// How often the map thread looks for what it could not do before.
+/// How often the map thread retries work that failed.
 const TICK: Duration = Duration::from_millis(250);
 /// How long a server with the same address may live on before a new one gives up: longer than its lease, if it is dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Between two tries to renew a lease.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a member ended by itself.
+/// Why a member ended without being asked to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Its lease ended: it was paused, or could not reach the monitor, and others may have its plates. It may join again.
@@ -32,7 +32,7 @@ pub enum Ended {
     Failed(String),
 }
 
-/// Told once when the member ends by itself: the caller then calls [`Member::abandon`].
+/// Called once when the member ends without being asked to. The caller then calls [`Member::abandon`].
 pub type OnEnd = Arc<dyn Fn(Ended) + Send + Sync>;
 
 /// How a server joins a cluster.
@@ -40,7 +40,7 @@ pub type OnEnd = Arc<dyn Fn(Ended) + Send + Sync>;
 pub struct MemberOptions {
     /// Where it listens.
     pub listen: Vec<Address>,
-    /// Where others reach it, the best first; the first tells it from other servers. Empty: where it listens.
+    /// Where others reach it, the best first. The first address identifies the server in the map. Empty: the addresses of `listen`.
     pub advertise: Vec<Address>,
     /// Servers of one failure domain may fail together. Empty: a domain of its own.
     pub domain: String,
@@ -388,7 +388,7 @@ fn follow_map(shared: &Shared) {
     }
 }
 
-/// Takes what has come already.
+/// Takes the events that have arrived already.
 fn drain(shared: &Shared, map: &mut Option<ClusterMap>, watch: &mut dyn Watch) {
     while let Some(event) = watch.next(Duration::ZERO) {
         take(shared, map, event);

@@ -26,7 +26,7 @@ impl Shared {
         };
         for (plate, is_fenced) in self.server.running_plates() {
             if is_fenced || !owned(plate) {
-                // Another server has it, or is about to: what is not durable is with the clients.
+                // Another server has it, or is about to. Clients keep the operations that are not durable, and send them again.
                 self.server.crash_plate(plate);
                 (self.log)(&format!("plate {plate} has left"));
             }
@@ -78,7 +78,7 @@ impl Shared {
             .get(usize::from(plate.0))
             .is_some_and(|entry| (entry.owner, entry.next) == (Some(self.id), Some(to)));
         if !is_as_before {
-            // The next map says what to do.
+            // The map has changed; its event leads to the next attempt.
             return Ok(());
         }
         let generation = map.servers.get(&to).map(|server| server.generation);
@@ -87,7 +87,7 @@ impl Shared {
         let (owner, why) = match lives {
             Some(generation) => {
                 if let Err(error) = self.server.stop_plate(plate) {
-                    // What its journal holds the other one replays, and its clients have the rest.
+                    // Nothing is lost: the other server replays the journal, and clients send the rest again.
                     (self.log)(&format!("plate {plate}: {error}"));
                 }
                 requires.push(Condition::Alive(to, generation));

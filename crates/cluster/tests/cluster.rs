@@ -107,7 +107,7 @@ struct Cluster {
     monitor: MemoryMonitor,
 }
 
-/// A server, the switch of its way to the monitor, and why it has ended by itself.
+/// A server, the switch of its way to the monitor, and the reason if it has ended without being asked to.
 struct Running {
     member: Member,
     is_cut: Arc<AtomicBool>,
@@ -332,7 +332,7 @@ fn a_server_leaves_while_the_monitor_is_away() {
         // Its answer is held back, and it goes to the next server.
         let waiting = scope.spawn(|| client.write_file("late", b"late").and_then(|()| client.sync()));
         sleep(PAUSE);
-        // What it has is durable, whatever it says about the monitor.
+        // It may report that the monitor is away; its data are durable all the same.
         let _ = one.member.leave();
         let two = cluster.join(2, false);
         waiting.join().expect("a worker").expect("nothing is lost");

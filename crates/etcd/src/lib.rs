@@ -58,7 +58,7 @@ impl Keys {
         format!("{}/map", self.prefix)
     }
 
-    /// Everything that watches are told of.
+    /// The prefix of all keys that watches follow.
     fn events(&self) -> String {
         format!("{}/events/", self.prefix)
     }
@@ -198,7 +198,7 @@ impl Monitor for EtcdMonitor {
         let Shared { calls, keys, world } = &*self.0;
         let map = ClusterMap::new(filesystem, plates, lease_ms)?;
         let nonce = world.random();
-        // It tells the watches that there is a map.
+        // Watches follow increments, so this one announces the first map.
         let increment = MapIncrement { from: 0, to: map.epoch, changes: Vec::new() };
         let stored = StoredIncrement { nonce, increment }.to_json()?;
         let json = map.to_json()?;
@@ -300,7 +300,7 @@ impl Monitor for EtcdMonitor {
             Some(kv) if kv.lease() == lease => Ok(Box::new(liveness)),
             Some(kv) => {
                 let (id, generation) = shared.living(&kv)?;
-                // A lease without a key ends by itself, too.
+                // If that fails, the lease ends after its time.
                 let _ = Box::new(liveness).leave();
                 Err(MonitorError::Registered { id, generation })
             }

@@ -70,7 +70,7 @@ impl EtcdWatch {
         }
     }
 
-    /// What has happened since the last epoch, which epoch it leads to, and a stream of everything after that.
+    /// The events since the last epoch, the epoch that they lead to, and a stream of later events.
     async fn connect(&self, client: &mut Client) -> Result<(WatchStream, Vec<Event>, u64), Error> {
         let keys = &self.shared.keys;
         let found = client.get(keys.map(), None).await?;
@@ -103,7 +103,7 @@ impl EtcdWatch {
         Ok((stream, events, epoch))
     }
 
-    /// Takes what a stream says; false if something is missing.
+    /// Takes the events of a message; false if an epoch is missing.
     fn take(&mut self, response: &WatchResponse) -> bool {
         let keys = &self.shared.keys;
         let (living, increments) = (keys.living(), keys.increments());

@@ -1,4 +1,4 @@
-//! The suite of all monitors against a real etcd, and what only an etcd of several members can do.
+//! The suite of all monitors against a real etcd, and the loss of members of a larger one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

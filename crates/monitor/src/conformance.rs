@@ -22,7 +22,7 @@ pub struct Subject {
 
 pub type Make<'a> = &'a dyn Fn() -> Subject;
 
-/// What the maps of the cases ask for.
+/// The lease in the maps of the cases.
 const LEASE_MS: u32 = 2000;
 /// How long a watch may take until an event that must come has come.
 const PATIENCE: Duration = Duration::from_secs(30);

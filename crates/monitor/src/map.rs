@@ -40,7 +40,7 @@ pub struct ServerInfo {
     pub is_in: bool,
     /// True for a server that owns nothing until it replaces a dead one.
     pub is_standby: bool,
-    /// Greater after each start, so that a restarted server is told from the one before.
+    /// Greater after each start, which distinguishes a restarted server from the one before.
     pub generation: u64,
 }
 

@@ -41,7 +41,7 @@ struct State {
 struct Registration {
     generation: u64,
     ends: Duration,
-    /// Tells it from an earlier one of the same server.
+    /// Distinguishes it from an earlier one of the same server.
     serial: u64,
 }
 

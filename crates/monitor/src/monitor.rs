@@ -21,7 +21,7 @@ const AUDITED_CHANGES: usize = 8;
 /// The living servers and their generations.
 pub type Alive = BTreeMap<u64, u64>;
 
-/// What must be true of a server's liveness when a change happens.
+/// A condition on a server's liveness, which must hold when a change happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// No server with this id lives.
@@ -53,7 +53,7 @@ pub struct AuditLine {
     pub changes: String,
 }
 
-/// A change that every store makes in the same way: what it leads to, and what is written about it.
+/// A change before it is stored: the new map, the increment that leads to it, and its audit line. All stores prepare changes with this.
 pub struct Prepared {
     pub map: ClusterMap,
     pub increment: MapIncrement,
@@ -77,7 +77,7 @@ impl Prepared {
         limit("bytes in the name of a change's author", who.len(), TEXT_BYTES_MAX)?;
         limit("bytes in the reason of a change", why.len(), TEXT_BYTES_MAX)?;
         let (map, increment) = map.changed(changes)?;
-        // Refuses what could not be read again.
+        // A map or increment that is too long could not be read again.
         map.to_json()?;
         increment.to_json()?;
         let mut named: Vec<String> = changes.iter().take(AUDITED_CHANGES).map(MapChange::to_string).collect();

@@ -1,4 +1,4 @@
-//! Which server gets what: weighted straw2 (Weil, CRUSH, 2006, with the straws of Ceph's Hammer).
+//! The placement of units and plates on servers: weighted straw2 (Weil, CRUSH, 2006, with the straws of Ceph's Hammer).
 //!
 //! ```text
 //!   unit ── hash with each server's id ──▶ a straw for each, stretched by weight ──▶ the longest wins

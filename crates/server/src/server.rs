@@ -40,7 +40,7 @@ const EFFECTS_PAUSE: Duration = Duration::from_millis(2);
 /// Plates that are built at a time.
 const BUILDS_MAX: usize = 16;
 
-/// The one kind of daemon. It runs all plates of a file system. Dropped without [`Server::shutdown`], it ends as a crash
+/// The one kind of daemon. It runs all plates of a file system, or in a cluster those that the map gives to it. Dropped without [`Server::shutdown`], it ends as a crash
 /// would, but for the journals, which are written out.
 pub struct Server {
     info: FilesystemInfo,

@@ -13,7 +13,7 @@ use crate::error::StartError;
 use crate::session_ids::plate_of_session_id;
 use chiton_engine::{OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key};
 
-/// The maps' epoch, as long as a server is alone.
+/// The epoch in messages and journals. It is the same everywhere: messages do not carry the epoch of a cluster's map yet.
 pub(crate) const EPOCH: Epoch = Epoch(1);
 const PAGE_ROWS: usize = 4096;
 /// Shards whose rows are read at a time from a remote store.

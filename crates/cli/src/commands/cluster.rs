@@ -1,6 +1,6 @@
 //! `chiton cluster`: several servers of one file system.
 //!
-//! The commands read and change the map in the monitor; the servers watch it and do what it says.
+//! The commands read and change the map in the monitor. The servers watch the map and follow its changes.
 
 mod change;
 mod init;

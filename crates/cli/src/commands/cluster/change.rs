@@ -28,7 +28,7 @@ fn server(map: &ClusterMap, id: u64) -> Outcome<ServerInfo> {
     })
 }
 
-/// Says what was done.
+/// Prints the result: one sentence, or JSON.
 fn done(json: bool, epoch: u64, said: &str) {
     match json {
         true => println!("{}", serde_json::json!({ "epoch": epoch })),

@@ -59,7 +59,7 @@ fn known(data: &DataAddress, map: &ClusterMap) -> Outcome<FilesystemInfo> {
     }
 }
 
-/// A new file system; or the one that an earlier try made, before it could tell the monitor.
+/// A new file system; or the one that an earlier, interrupted run of the command made.
 fn made(args: &Init, data: &DataAddress, monitor: &str) -> Outcome<FilesystemInfo> {
     let options = FormatOptions { shards: args.shards, plates: args.plates, ..format::options() };
     let world: SharedWorld = Arc::new(RealWorld);
