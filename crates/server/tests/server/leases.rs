@@ -172,8 +172,9 @@ fn mapped_pages_of_all_holders_are_written_before_one_writes() {
             }
             let own = own.get().expect("set");
             let (body, hold) = (Body::Inline(vec![7; 9]), Hold::Shared);
-            own.op(Op::Write { ino, body, size: 9, mtime: Time(6), kill_setid: false, hold });
+            // Counted before it is sent: who waits for it may go on before its sender hears of it.
             wrote.fetch_add(1, Ordering::SeqCst);
+            own.op(Op::Write { ino, body, size: 9, mtime: Time(6), kill_setid: false, hold });
         };
         let holder = server.session_embedded("holder", Box::new(write_back)).expect("a session");
         let answer = holder.query(Query::Map { ino, offset: 0, len: 9 });
