@@ -172,7 +172,7 @@ fn mapped_pages_of_all_holders_are_written_before_one_writes() {
             }
             let own = own.get().expect("set");
             let (body, hold) = (Body::Inline(vec![7; 9]), Hold::Shared);
-            // Counted before it is sent: who waits for it may go on before its sender hears of it.
+            // The server lets the other side go on as soon as it has the write, so this thread counts it before it sends it.
             wrote.fetch_add(1, Ordering::SeqCst);
             own.op(Op::Write { ino, body, size: 9, mtime: Time(6), kill_setid: false, hold });
         };
