@@ -94,6 +94,8 @@ impl Machine {
             let copy = Change::Copy { from: source, from_offset: 0, to: ino, to_offset: 0, len };
             let copied = match self.plates.of(source) == self.plates.of(ino) {
                 true => copy,
+                // A copy of nothing changes nothing, which a write of no pieces would.
+                false if len == 0 => copy,
                 // Blocks are not shared over plates: these are the bytes that the client reads, whatever becomes of the source.
                 false => {
                     let bytes = self.model.node(source).expect("opened").content.to_vec();

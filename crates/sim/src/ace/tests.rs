@@ -45,6 +45,18 @@ fn workloads_are_counted_shortest_first_and_each_once() {
     assert_eq!(all.len(), n + n * n);
 }
 
+/// A judge that takes such a copy for a write expects a later mtime than the file has.
+#[test]
+fn a_copy_of_nothing_to_another_plate_changes_nothing() {
+    let base = Base::new(Shape::Grows, 2).expect("the small tree is made");
+    let steps = [Step::Truncate("/a/l", 0), Step::Copy("/a/l", "/b/n")];
+    let place =
+        |step: &Step| vocabulary(2).iter().position(|known| known == step).expect("of the vocabulary");
+    let steps: Vec<usize> = steps.iter().map(place).collect();
+    let ran = Workload::new(&base, &steps, None).run();
+    assert!(ran.failure.is_none(), "{:?}", ran.failure);
+}
+
 #[test]
 fn canaries_broken_rules_are_noticed() {
     let write = Step::Write { path: "/a/l", offset: 10_000, bytes: 20_000 };
