@@ -101,7 +101,5 @@ pub(crate) mod fattr {
 pub(crate) const GETATTR_FH: u32 = 1;
 /// A lock of flock(2).
 pub(crate) const LK_FLOCK: u32 = 1;
-/// The last close of a file that had a lock of flock(2).
-pub(crate) const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 /// fdatasync(2).
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;

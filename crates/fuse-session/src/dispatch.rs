@@ -138,10 +138,9 @@ pub(crate) fn dispatch<F: Filesystem>(
         opcode::STATFS => filesystem.statfs(req, ino, ReplyStatfs { pending: pending() }),
         opcode::RELEASE => {
             let fh = FileHandle(fields.u64()?);
-            fields.skip(4)?;
-            let (flags, owner) = (fields.u32()?, LockOwner(fields.u64()?));
-            let owner = (flags & abi::RELEASE_FLOCK_UNLOCK != 0).then_some(owner);
-            filesystem.release(ino, fh, owner, empty());
+            // Flags, and the owner of its lock of flock(2), which is known by the handle.
+            fields.skip(16)?;
+            filesystem.release(ino, fh, empty());
         }
         opcode::FLUSH => {
             let fh = FileHandle(fields.u64()?);

@@ -110,8 +110,8 @@ pub trait Filesystem: Send + Sync {
     /// A descriptor is closed; the fcntl(2) locks of this owner go.
     fn flush(&self, req: &Request, ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty);
 
-    /// The last descriptor is closed. `flock_owner`: the flock(2) locks of this owner go.
-    fn release(&self, ino: INodeNo, fh: FileHandle, flock_owner: Option<LockOwner>, reply: ReplyEmpty);
+    /// The last descriptor is closed: locks that belong to the open file go.
+    fn release(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty);
 
     fn fsync(&self, req: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty);
 

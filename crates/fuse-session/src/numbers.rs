@@ -16,7 +16,8 @@ pub struct Generation(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileHandle(pub u64);
 
-/// The owner of a lock: an open file (flock, OFD) or the descriptor table of a process (fcntl).
+/// The owner of a lock: an open file (flock, OFD) or the descriptor table of a process (fcntl). The kernel makes the number from the
+/// address of that object, and the next object at the address has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockOwner(pub u64);
 

@@ -10,8 +10,10 @@
 //! Invariants:
 //! - A dispatch thread never waits for a lock.
 //! - At most [`WAITS_MAX`] threads wait; the next caller gets ENOLCK.
+//! - The kernel names the owner of a lock by the address of an object, which the next owner may have while the kernel's word that the
+//!   former one is gone is still under way. Locks of flock(2) belong to their open file instead, whose number is not used again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -47,11 +49,7 @@ struct Owner {
 }
 
 /// The open files through which an owner requested its locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Through {
-    One(FileHandle),
-    Several,
-}
+type Through = BTreeSet<u64>;
 
 #[derive(Default)]
 struct State {
@@ -139,21 +137,19 @@ impl LockWaits {
         self.drop_owner(Owner { ino, flock: false, owner });
     }
 
-    /// The last descriptor of an open file that had a lock of flock(2) is closed.
-    pub(crate) fn drop_flock(&self, ino: Ino, owner: u64) {
-        self.drop_owner(Owner { ino, flock: true, owner });
-    }
-
-    /// The last descriptor of an open file is closed, so ranges that belong to the open file (`F_OFD_SETLK`) end.
-    /// The kernel does not name these ranges. Ranges of a process ended earlier, when that process closed its
+    /// The last descriptor of an open file is closed, so its lock of flock(2) ends, and ranges that belong to the open file
+    /// (`F_OFD_SETLK`). The kernel does not name these ranges. Ranges of a process ended earlier, when that process closed its
     /// descriptor.
     pub(crate) fn drop_handle(&self, ino: Ino, fh: FileHandle) {
-        let mut gone = Vec::new();
+        let mut gone = vec![Owner { ino, flock: true, owner: fh.0 }];
         {
-            let owners = self.owners.lock();
+            let mut owners = self.owners.lock();
             let of_file = |owner| Owner { ino, flock: false, owner };
-            for (owner, through) in owners.range(of_file(0)..=of_file(u64::MAX)) {
-                if *through == Through::One(fh) {
+            for (owner, through) in owners.range_mut(of_file(0)..=of_file(u64::MAX)) {
+                // The last one stays noted until the server has dropped the locks.
+                if through.contains(&fh.0) && through.len() > 1 {
+                    through.remove(&fh.0);
+                } else if through.contains(&fh.0) {
                     gone.push(*owner);
                 }
             }
@@ -180,11 +176,7 @@ impl LockWaits {
         let key = Owner { ino: lock.ino, flock: lock.flock, owner: lock.owner };
         if let Some(fh) = through.filter(|_| lock.kind != LockKind::Unlock) {
             // Before the grant is reported: the caller may close the file immediately afterwards.
-            let mut owners = self.owners.lock();
-            let noted = owners.entry(key).or_insert(Through::One(fh));
-            if *noted != Through::One(fh) {
-                *noted = Through::Several;
-            }
+            self.owners.lock().entry(key).or_default().insert(fh.0);
         }
         let result = self.router.client_of(lock.ino).setlk(lock, wait);
         let all = range_lock::all_of(lock.ino, lock.flock, lock.owner);

@@ -1,24 +1,25 @@
 //! Locks between the kernel's words and ours.
 
-use chiton_fuse_session::LockAsked;
+use chiton_fuse_session::{FileHandle, LockAsked, LockOwner};
 use chiton_types::{Ino, Refusal};
 use chiton_wire::{Lock, LockKind};
 
 /// The kernel's "to the end of the file".
 const KERNEL_END: u64 = i64::MAX as u64;
 
-/// A lock from the kernel's request. A flock(2) lock covers the whole file, whatever range the request has.
+/// A lock from the kernel's request through an open file. A flock(2) lock belongs to that open file, and covers the whole of it,
+/// whatever owner and range the request has.
 ///
 /// # Errors
 /// [`Refusal::Invalid`] for a kind, or a range, that does not exist.
-pub(crate) fn of(ino: Ino, asked: &LockAsked) -> Result<Lock, Refusal> {
+pub(crate) fn of(ino: Ino, fh: FileHandle, asked: &LockAsked) -> Result<Lock, Refusal> {
     let kind = match asked.kind {
         libc::F_RDLCK => LockKind::Read,
         libc::F_WRLCK => LockKind::Write,
         libc::F_UNLCK => LockKind::Unlock,
         _ => return Err(Refusal::Invalid),
     };
-    let whole = LockAsked { start: 0, end: KERNEL_END, ..*asked };
+    let whole = LockAsked { owner: LockOwner(fh.0), start: 0, end: KERNEL_END, ..*asked };
     let LockAsked { owner, is_flock: flock, start, end, pid, .. } =
         if asked.is_flock { whole } else { *asked };
     let end = if end >= KERNEL_END { u64::MAX } else { end };
@@ -47,8 +48,6 @@ pub(crate) fn kernel_kind(kind: LockKind) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use chiton_fuse_session::LockOwner;
-
     use super::*;
 
     #[test]
@@ -62,16 +61,17 @@ mod tests {
             pid: 3,
         };
         let check = |is_flock: bool, start: u64, end: u64, expect: Result<(u64, u64), Refusal>| {
-            let lock = of(Ino(1), &asked(is_flock, start, end, libc::F_WRLCK));
+            let lock = of(Ino(1), FileHandle(4), &asked(is_flock, start, end, libc::F_WRLCK));
             assert_eq!(lock.map(|lock| (lock.start, lock.end)), expect, "{start}..={end}");
             assert!(lock.is_ok_and(|lock| lock.flock) == (is_flock && expect.is_ok()));
+            assert!(lock.is_err() || lock.is_ok_and(|lock| lock.owner == if is_flock { 4 } else { 2 }));
         };
         check(false, 0, 9, Ok((0, 9)));
         check(false, 0, KERNEL_END, Ok((0, u64::MAX)));
         check(false, 5, u64::MAX, Ok((5, u64::MAX)));
         check(false, 5, 4, Err(Refusal::Invalid));
         check(true, 5, 4, Ok((0, u64::MAX)));
-        assert_eq!(of(Ino(1), &asked(false, 0, 1, 77)), Err(Refusal::Invalid));
+        assert_eq!(of(Ino(1), FileHandle(4), &asked(false, 0, 1, 77)), Err(Refusal::Invalid));
         assert_eq!(kernel_end(u64::MAX), KERNEL_END);
     }
 }

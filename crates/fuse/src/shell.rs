@@ -354,11 +354,8 @@ impl Filesystem for Shell {
         });
     }
 
-    fn release(&self, ino: INodeNo, fh: FileHandle, flock_owner: Option<LockOwner>, reply: ReplyEmpty) {
+    fn release(&self, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
         guarded("release", NOBODY, || {
-            if let Some(owner) = flock_owner {
-                self.locks.drop_flock(self.ino(ino), owner.0);
-            }
             self.unnamed.closed(self.ino(ino));
             self.locks.drop_handle(self.ino(ino), fh);
             reply::empty(reply, self.router.release(fh));
@@ -481,9 +478,9 @@ impl Filesystem for Shell {
         });
     }
 
-    fn getlk(&self, req: &Request, ino: INodeNo, _fh: FileHandle, asked: &LockAsked, reply: ReplyLock) {
+    fn getlk(&self, req: &Request, ino: INodeNo, fh: FileHandle, asked: &LockAsked, reply: ReplyLock) {
         guarded("getlk", req.pid(), || {
-            match range_lock::of(self.ino(ino), asked).and_then(|lock| self.locks.held(lock)) {
+            match range_lock::of(self.ino(ino), fh, asked).and_then(|lock| self.locks.held(lock)) {
                 Ok(None) => reply.locked(asked.start, asked.end, libc::F_UNLCK, 0),
                 Ok(Some(held)) => {
                     reply.locked(
@@ -507,7 +504,7 @@ impl Filesystem for Shell {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        guarded("setlk", req.pid(), || match range_lock::of(self.ino(ino), asked) {
+        guarded("setlk", req.pid(), || match range_lock::of(self.ino(ino), fh, asked) {
             Ok(lock) => {
                 self.locks.set(lock, fh, sleep && lock.kind != LockKind::Unlock, req.pid(), reply);
             }

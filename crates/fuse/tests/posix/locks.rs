@@ -105,6 +105,39 @@ fn locks_go_with_their_owner() {
     }
 }
 
+/// S45: when a file is closed, the kernel says so later. Meanwhile another open file may have the address by which it names the owner
+/// of a lock: each of the two loses its own lock by its own close.
+#[test]
+fn locks_of_files_that_are_opened_and_closed_in_a_hurry_stay_apart() {
+    const THREADS: usize = 12;
+    const ROUNDS: usize = 300;
+    let mounted = MountedHere::new();
+    let (_file, path) = file(&mounted.fs.dir);
+    let holders = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let (done, is_done) = std::sync::mpsc::channel();
+    for _ in 0..THREADS {
+        let (path, holders, done) = (path.clone(), holders.clone(), done.clone());
+        std::thread::spawn(move || {
+            let mut most = 0;
+            for _ in 0..ROUNDS {
+                let fd = open(&path);
+                assert_eq!(flock(fd, libc::LOCK_EX), 0);
+                most = most.max(1 + holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+                std::thread::yield_now();
+                holders.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                // SAFETY: a descriptor of this thread, which it does not use again.
+                unsafe { libc::close(fd) };
+            }
+            done.send(most)
+        });
+    }
+    for _ in 0..THREADS {
+        let most =
+            is_done.recv_timeout(std::time::Duration::from_secs(120)).expect("a closed file holds a lock");
+        assert_eq!(most, 1, "so many held it at once");
+    }
+}
+
 /// S45: locks of flock(2) and of fcntl(2) are independent of each other, in one process and between processes.
 #[test]
 fn flock_and_ranges_do_not_meet() {
