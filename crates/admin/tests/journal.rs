@@ -40,7 +40,14 @@ fn event(n: u64) -> Event {
     let ino = Ino(n);
     match n % 5 {
         0 => make(1, n, Kind::File),
-        1 => Event::Unlink { parent: Ino(1), name: name(n), ino, orphan: false, time: Time(5) },
+        1 => Event::Unlink {
+            parent: Ino(1),
+            name: name(n),
+            ino,
+            orphan: false,
+            kind: Kind::File,
+            time: Time(5),
+        },
         2 => Event::Xattr { ino, name: b"user.x".to_vec(), value: Some(vec![1; 20]), ctime: Time(9) },
         3 => Event::SessionOpened { session: SessionId(n), identity: vec![0; 12] },
         _ => Event::NOTHING,
@@ -242,6 +249,7 @@ fn a_path_is_followed_through_makes_and_renames() {
         to: Ino(to),
         to_name: name(n),
         ino: Ino(n),
+        kind: Kind::Dir,
         over: chiton_model::Over::Nothing,
         time: Time(0),
     };

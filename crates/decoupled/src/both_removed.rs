@@ -111,7 +111,7 @@ impl<'a> Traces<'a> {
 #[cfg(test)]
 mod tests {
     use chiton_model::Over;
-    use chiton_types::Time;
+    use chiton_types::{Kind, Time};
 
     use super::*;
     use crate::event_samples;
@@ -136,7 +136,7 @@ mod tests {
     /// 10 is a directory, 11 and 12 are files that both removed; 90 and above were made and removed.
     #[test]
     fn changes_without_a_trace_are_passed_over() {
-        let over = || Over::Replaced { ino: Ino(7), orphan: false };
+        let over = || Over::Replaced { ino: Ino(7), kind: Kind::File, orphan: false };
         for (events, agreed, contested) in [
             (vec![], &[][..], &[][..]),
             (vec![touch(11), touch(5)], &[11], &[]),
@@ -147,7 +147,7 @@ mod tests {
             (vec![rename(1, 10, 12, Over::Nothing), share(12, 5)], &[], &[10, 12]),
             (vec![make(10, 90), share(90, 5)], &[], &[10]),
             // An exchange puts both.
-            (vec![rename(10, 1, 12, Over::Exchanged { ino: Ino(5) })], &[12], &[10]),
+            (vec![rename(10, 1, 12, Over::Exchanged { ino: Ino(5), kind: Kind::File })], &[12], &[10]),
             // A content is shared within the file, and before.
             (vec![touch(11), share(11, 11)], &[11], &[]),
             (vec![touch(11), share(11, 90)], &[], &[11]),

@@ -30,5 +30,14 @@ pub(crate) fn rename(
     ino: Ino,
     over: Over,
 ) -> Event {
-    Event::Rename { from, from_name: name(from_name), to, to_name: name(to_name), ino, over, time: Time(2) }
+    Event::Rename {
+        from,
+        from_name: name(from_name),
+        to,
+        to_name: name(to_name),
+        ino,
+        kind: Kind::File,
+        over,
+        time: Time(2),
+    }
 }

@@ -76,7 +76,7 @@ fn pass(events: &mut [Event], giver: usize, leaver: usize, ino: Ino) {
 
 #[cfg(test)]
 mod tests {
-    use chiton_types::Time;
+    use chiton_types::{Kind, Time};
 
     use super::*;
     use crate::event_samples::{self, name};
@@ -92,7 +92,14 @@ mod tests {
     }
 
     fn unlink(ino: u64, text: &str) -> Event {
-        Event::Unlink { parent: DIR, name: name(text), ino: Ino(ino), orphan: false, time: Time(3) }
+        Event::Unlink {
+            parent: DIR,
+            name: name(text),
+            ino: Ino(ino),
+            orphan: false,
+            kind: Kind::File,
+            time: Time(3),
+        }
     }
 
     fn check(mut events: Vec<Event>, expect: Vec<Event>) {
@@ -110,7 +117,7 @@ mod tests {
             vec![make(7, p2), touch(), rename(7, p2, "y", Over::Nothing)],
         );
         // A rename over an existing name; and a chain of renames over several names.
-        let over = || Over::Replaced { ino: Ino(3), orphan: false };
+        let over = || Over::Replaced { ino: Ino(3), kind: Kind::File, orphan: false };
         check(
             vec![make(7, "x"), rename(7, "x", "y", over()), rename(7, "y", "z", Over::Nothing)],
             vec![make(7, p1), rename(7, p1, "y", over()), rename(7, "y", "z", Over::Nothing)],
@@ -120,21 +127,27 @@ mod tests {
             vec![make(7, p1), rename(7, p1, p2, Over::Nothing), rename(7, p2, "z", Over::Nothing)],
         );
         // A name that is used again, and a link that takes the first one's place.
-        let link = || Event::Link { parent: DIR, name: name("y"), ino: Ino(7), time: Time(2) };
+        let link =
+            || Event::Link { parent: DIR, name: name("y"), ino: Ino(7), kind: Kind::File, time: Time(2) };
         check(
             vec![make(7, "x"), link(), unlink(7, "x"), make(8, "x")],
             vec![make(7, p2), link(), unlink(7, p2), make(8, "x")],
         );
         // A further name that is removed again, of any file.
-        let further =
-            |name: &Name| Event::Link { parent: DIR, name: name.clone(), ino: Ino(7), time: Time(2) };
+        let further = |name: &Name| Event::Link {
+            parent: DIR,
+            name: name.clone(),
+            ino: Ino(7),
+            kind: Kind::File,
+            time: Time(2),
+        };
         let hidden = name(".chiton-0000000000000007-1");
         check(
             vec![further(&name("y")), unlink(7, "y"), make(8, "y")],
             vec![further(&hidden), unlink(7, ".chiton-0000000000000007-1"), make(8, "y")],
         );
         check(vec![further(&name("y")), unlink(7, "x")], vec![further(&name("y")), unlink(7, "x")]);
-        let over_it = || Over::Replaced { ino: Ino(7), orphan: false };
+        let over_it = || Over::Replaced { ino: Ino(7), kind: Kind::File, orphan: false };
         check(
             vec![make(7, "x"), make(8, "t"), rename(8, "t", "x", over_it())],
             vec![make(7, "x"), make(8, q2), rename(8, q2, "x", over_it())],
@@ -142,8 +155,13 @@ mod tests {
         // Names that existed before the batch, and exchanges.
         let alone = || vec![rename(7, "x", "y", Over::Nothing), rename(7, "y", "z", Over::Nothing)];
         check(alone(), alone());
-        let exchange =
-            || vec![make(7, "x"), rename(7, "x", "y", Over::Exchanged { ino: Ino(3) }), unlink(7, "y")];
+        let exchange = || {
+            vec![
+                make(7, "x"),
+                rename(7, "x", "y", Over::Exchanged { ino: Ino(3), kind: Kind::File }),
+                unlink(7, "y"),
+            ]
+        };
         check(exchange(), exchange());
     }
 }

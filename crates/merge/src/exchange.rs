@@ -17,8 +17,16 @@ use crate::{Merge, MergeStep, Skipped};
 
 impl<'a> Merge<'a> {
     pub(crate) fn merge_exchange(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
-        let Event::Rename { from, from_name, to, to_name, ino, over: Over::Exchanged { ino: other }, time } =
-            &*event
+        let Event::Rename {
+            from,
+            from_name,
+            to,
+            to_name,
+            ino,
+            kind,
+            over: Over::Exchanged { ino: other, kind: other_kind },
+            time,
+        } = &*event
         else {
             unreachable!("asked for an exchange")
         };
@@ -31,10 +39,10 @@ impl<'a> Merge<'a> {
             return self.merge_rename(event);
         }
         let [a, b] = places;
-        let there = (one, &a, &b);
-        let back = (two, &b, &a);
+        let there = ((one, *kind), &a, &b);
+        let back = ((two, *other_kind), &b, &a);
         let in_the_way = found[1] == Some(two) && found[0] != Some(one);
-        for (ino, (from, from_name), to) in if in_the_way { [back, there] } else { [there, back] } {
+        for ((ino, kind), (from, from_name), to) in if in_the_way { [back, there] } else { [there, back] } {
             if let Some((found, position)) = self.slot_at(to)?
                 && found == ino
             {
@@ -48,6 +56,7 @@ impl<'a> Merge<'a> {
                 to: to.0,
                 to_name: to.1.clone(),
                 ino,
+                kind,
                 over: Over::Nothing,
                 time: *time,
             };

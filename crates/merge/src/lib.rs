@@ -116,7 +116,10 @@ struct Merge<'a> {
 impl Merge<'_> {
     fn plan(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
         let (given_up, gained) = (names::given_up(event, self.map), names::gained(event, self.map));
-        let step = self.step(event).and_then(|step| self.note_unmet(step, event));
+        let step = self.step(event).and_then(|step| {
+            let step = self.with_kinds(step, event);
+            self.note_unmet(step, event)
+        });
         match step {
             Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
             Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
@@ -179,6 +182,19 @@ impl Merge<'_> {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }
         }
+    }
+
+    /// The types of inodes in the events are those of the state, whatever the decoupled side's journal says.
+    fn with_kinds(&self, mut step: MergeStep, event: &mut Event) -> MergeStep {
+        let events = match &mut step {
+            MergeStep::Emit => std::slice::from_mut(event),
+            MergeStep::First(events) | MergeStep::Instead(events) => events,
+            MergeStep::Skip(_) | MergeStep::Stop => return step,
+        };
+        for event in events {
+            event.set_kinds(|ino| self.state.inode(ino).ok().map(|inode| inode.kind()));
+        }
+        step
     }
 
     /// What becomes ours by a change of names keeps in the map that others changed it.

@@ -186,7 +186,7 @@ impl<'a> Merge<'a> {
         let (parent, name) = place;
         let Some(other) = other else {
             let orphan = self.stays_as_orphan(inode, is_open);
-            return Ok(Ok(Event::Unlink { parent, name, ino: inode.ino, orphan, time }));
+            return Ok(Ok(Event::Unlink { parent, name, ino: inode.ino, orphan, kind: inode.kind(), time }));
         };
         let dir = match self.locate(other.0)? {
             Located::Live(dir) if dir.kind() == Kind::Dir => dir,
@@ -211,8 +211,8 @@ impl<'a> Merge<'a> {
         }
         let to_name = self.own_name(dir, &other.1)?;
         self.map.note_placed(inode.ino, &other, &(dir.ino, to_name.clone()));
-        let (ino, to, over) = (inode.ino, dir.ino, Over::Nothing);
-        Ok(Ok(Event::Rename { from: parent, from_name: name, to, to_name, ino, over, time }))
+        let (ino, kind, to, over) = (inode.ino, inode.kind(), dir.ino, Over::Nothing);
+        Ok(Ok(Event::Rename { from: parent, from_name: name, to, to_name, ino, kind, over, time }))
     }
 
     /// Reports a conflict; what to do about it.
@@ -297,6 +297,7 @@ impl<'a> Merge<'a> {
                     to: dir,
                     to_name: aside,
                     ino,
+                    kind: theirs.kind(),
                     over: Over::Nothing,
                     time,
                 }])

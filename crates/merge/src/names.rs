@@ -10,7 +10,7 @@ use crate::{Merge, MergeStep, Skipped, found};
 
 impl<'a> Merge<'a> {
     pub(crate) fn merge_link(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
-        let Event::Link { parent, name, ino, time } = event else { unreachable!("asked for a link") };
+        let Event::Link { parent, name, ino, time, .. } = event else { unreachable!("asked for a link") };
         *parent = self.map.translate(*parent);
         *ino = self.map.translate(*ino);
         let dir = found!(self.merge_dir(*parent, *time));
@@ -54,7 +54,7 @@ impl<'a> Merge<'a> {
     }
 
     pub(crate) fn merge_unlink(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
-        let Event::Unlink { parent, name, ino, time, orphan } = event else {
+        let Event::Unlink { parent, name, ino, time, orphan, .. } = event else {
             unreachable!("asked for an unlink")
         };
         *parent = self.map.translate(*parent);
@@ -175,7 +175,14 @@ impl<'a> Merge<'a> {
             }
         }
         let orphan = self.stays_as_orphan(moved, self.ctx.is_open);
-        *event = Event::Unlink { parent: moved.parent, name: at, ino: *ino, orphan, time: *time };
+        *event = Event::Unlink {
+            parent: moved.parent,
+            name: at,
+            ino: *ino,
+            orphan,
+            kind: moved.kind(),
+            time: *time,
+        };
         Ok(Some(MergeStep::Emit))
     }
 }

@@ -30,13 +30,13 @@ pub enum Rebased {
 /// # Errors
 /// [`Fault::Missing`] only: fetch, install, ask again.
 pub fn rebase(state: &Namespace, event: &Event) -> Result<Rebased, Fault> {
-    let Event::Rename { from, from_name, to, to_name, ino, over, time } = event else {
+    let Event::Rename { from, from_name, to, to_name, ino, kind, over, time } = event else {
         return Ok(Rebased::Unchanged);
     };
-    let (ino, time) = (*ino, *time);
+    let (ino, kind, time) = (*ino, *kind, *time);
     let (a, b) = ((*from, from_name.clone()), (*to, to_name.clone()));
     let found = [inode_at(state, &a)?, inode_at(state, &b)?];
-    let Over::Exchanged { ino: other } = *over else {
+    let Over::Exchanged { ino: other, kind: other_kind } = *over else {
         let over = match over {
             // What it replaced is not there any more.
             Over::Replaced { .. } if found[1].is_none() => Over::Nothing,
@@ -45,14 +45,14 @@ pub fn rebase(state: &Namespace, event: &Event) -> Result<Rebased, Fault> {
         let place = if found[0] == Some(ino) { Some(a) } else { only_place(state, ino)? };
         let Some((from, from_name)) = place else { return Ok(Rebased::Unchanged) };
         let (to, to_name) = b;
-        return Ok(Rebased::Replaced(Event::Rename { from, from_name, to, to_name, ino, over, time }));
+        return Ok(Rebased::Replaced(Event::Rename { from, from_name, to, to_name, ino, kind, over, time }));
     };
     if found == [Some(ino), Some(other)] {
         return Ok(Rebased::Unchanged);
     }
     let in_the_way = found[1] == Some(other) && found[0] != Some(ino);
-    let (there, back) = ((ino, &a, &b), (other, &b, &a));
-    for (ino, from, to) in if in_the_way { [back, there] } else { [there, back] } {
+    let (there, back) = (((ino, kind), &a, &b), ((other, other_kind), &b, &a));
+    for ((ino, kind), from, to) in if in_the_way { [back, there] } else { [there, back] } {
         if inode_at(state, to)? == Some(ino) {
             continue;
         }
@@ -61,7 +61,7 @@ pub fn rebase(state: &Namespace, event: &Event) -> Result<Rebased, Fault> {
         let Some((from, from_name)) = place else { continue };
         let (to, to_name) = to.clone();
         let over = Over::Nothing;
-        return Ok(Rebased::First(Event::Rename { from, from_name, to, to_name, ino, over, time }));
+        return Ok(Rebased::First(Event::Rename { from, from_name, to, to_name, ino, kind, over, time }));
     }
     Ok(Rebased::Nothing)
 }

@@ -18,7 +18,7 @@ struct Source<'a> {
 
 impl<'a> Merge<'a> {
     pub(crate) fn merge_rename(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
-        let Event::Rename { from, from_name, to, to_name, ino, over, time } = event else {
+        let Event::Rename { from, from_name, to, to_name, ino, kind, over, time } = event else {
             unreachable!("asked for a rename")
         };
         let time = *time;
@@ -26,7 +26,9 @@ impl<'a> Merge<'a> {
         if *ino == self.map.root() {
             return Ok(MergeStep::Skip(Skipped::Invalid("the root of the subtree moves")));
         }
-        if let Some(unlink) = unlink_instead(*from, from_name, *to, to_name, *ino, over, time, self.map) {
+        if let Some(unlink) =
+            unlink_instead(*from, from_name, *to, to_name, (*ino, *kind), over, time, self.map)
+        {
             *event = unlink;
             return self.merge_unlink(event);
         }
@@ -53,7 +55,13 @@ impl<'a> Merge<'a> {
             None if source.name.is_none() => {
                 self.map.vouch(inode.ino);
                 let (parent, name) = (to_dir.ino, to_name.clone());
-                return Ok(MergeStep::First(vec![Event::Link { parent, name, ino: inode.ino, time }]));
+                return Ok(MergeStep::First(vec![Event::Link {
+                    parent,
+                    name,
+                    ino: inode.ino,
+                    kind: inode.kind(),
+                    time,
+                }]));
             }
             None => Over::Nothing,
             Some((_, target)) if exchange && expected == Some(target.ino) => {
@@ -66,7 +74,7 @@ impl<'a> Merge<'a> {
                 {
                     return Err(Refusal::TooManyLinks.into());
                 }
-                Over::Exchanged { ino: target.ino }
+                Over::Exchanged { ino: target.ino, kind: target.kind() }
             }
             Some((slot, target)) => {
                 let place = (to_dir.ino, to_name.clone());
@@ -102,7 +110,8 @@ impl<'a> Merge<'a> {
                     let gone = found!(self.removal(target, place, time, &is_open));
                     return Ok(MergeStep::First(vec![gone]));
                 }
-                Over::Replaced { ino: target.ino, orphan: self.stays_as_orphan(target, &is_open) }
+                let orphan = self.stays_as_orphan(target, &is_open);
+                Over::Replaced { ino: target.ino, kind: target.kind(), orphan }
             }
         };
         let Some(name) = source.name else { return Ok(MergeStep::Skip(Skipped::Theirs)) };
@@ -217,18 +226,18 @@ fn unlink_instead(
     from_name: &Name,
     to: Ino,
     to_name: &Name,
-    ino: Ino,
+    (ino, kind): (Ino, Kind),
     over: &Over,
     time: Time,
     map: &MergeMap,
 ) -> Option<Event> {
-    let unlink = |parent: Ino, name: &Name, ino: Ino, orphan: bool| {
-        Some(Event::Unlink { parent, name: name.clone(), ino, orphan, time })
+    let unlink = |parent: Ino, name: &Name, (ino, kind): (Ino, Kind), orphan: bool| {
+        Some(Event::Unlink { parent, name: name.clone(), ino, orphan, kind, time })
     };
     match over {
-        _ if map.is_agreed_gone(to) => unlink(from, from_name, ino, false),
-        Over::Replaced { ino: victim, orphan } if map.is_agreed_gone(ino) => {
-            unlink(to, to_name, *victim, *orphan)
+        _ if map.is_agreed_gone(to) => unlink(from, from_name, (ino, kind), false),
+        Over::Replaced { ino: victim, kind, orphan } if map.is_agreed_gone(ino) => {
+            unlink(to, to_name, (*victim, *kind), *orphan)
         }
         _ => None,
     }
@@ -241,6 +250,6 @@ fn already_there(source: &Source<'_>, to_dir: &Inode, to_name: &Name, time: Time
     if same || source.inode.kind() == Kind::Dir || source.inode.nlink < 2 {
         return MergeStep::Skip(Skipped::Needless);
     }
-    let (parent, ino) = (source.dir.ino, source.inode.ino);
-    MergeStep::First(vec![Event::Unlink { parent, name, ino, orphan: false, time }])
+    let (parent, ino, kind) = (source.dir.ino, source.inode.ino, source.inode.kind());
+    MergeStep::First(vec![Event::Unlink { parent, name, ino, orphan: false, kind, time }])
 }

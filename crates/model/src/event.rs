@@ -208,6 +208,8 @@ events! {
 
     /// A further name.
     2 "link" Link {
+        /// The type of the inode.
+        kind: Kind,
         parent: Ino,
         ino: Ino => "inode",
         time: Time => "time_ns",
@@ -217,12 +219,14 @@ events! {
         Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).changes(*parent, name, None, Some(*ino))
     }
     time { *time }
-    text { format!("link {ino} as {} in {parent}", quoted(name)) }
+    text { format!("link {} {ino} as {} in {parent}", kind_name(*kind), quoted(name)) }
 
     /// A name less (also of a directory, which is then gone).
     3 "unlink" Unlink {
         /// If that was the last name: keep the inode as an orphan.
         orphan: bool,
+        /// The type of the inode.
+        kind: Kind,
         parent: Ino,
         /// The inode that bore it.
         ino: Ino => "inode",
@@ -242,6 +246,8 @@ events! {
     4 "rename" Rename {
         /// What bore the new name.
         over: Over,
+        /// The type of the inode that moves.
+        kind: Kind,
         /// Old directory.
         from: Ino,
         /// New directory.
@@ -266,9 +272,9 @@ events! {
     text {{
         let over = match over {
             Over::Nothing => String::new(),
-            Over::Replaced { ino, orphan: false } => format!(", replacing {ino}"),
-            Over::Replaced { ino, orphan: true } => format!(", replacing {ino}, which is open"),
-            Over::Exchanged { ino } => format!(", exchanged with {ino}"),
+            Over::Replaced { ino, orphan: false, .. } => format!(", replacing {ino}"),
+            Over::Replaced { ino, orphan: true, .. } => format!(", replacing {ino}, which is open"),
+            Over::Exchanged { ino, .. } => format!(", exchanged with {ino}"),
         };
         format!("rename {} in {from} to {} in {to}, inode {ino}{over}", quoted(from_name), quoted(to_name))
     }}
@@ -654,12 +660,14 @@ pub enum Over {
     /// This inode lost that name.
     Replaced {
         ino: Ino,
+        kind: Kind,
         /// If that was its last: keep it as an orphan.
         orphan: bool,
     },
     /// This inode got the old name.
     Exchanged {
         ino: Ino,
+        kind: Kind,
     },
 }
 
@@ -668,31 +676,33 @@ impl Over {
     pub fn ino(self) -> Option<Ino> {
         match self {
             Over::Nothing => None,
-            Over::Replaced { ino, .. } | Over::Exchanged { ino } => Some(ino),
+            Over::Replaced { ino, .. } | Over::Exchanged { ino, .. } => Some(ino),
         }
     }
 
     /// The inode that gets the old name, if any.
     pub fn exchanged(self) -> Option<Ino> {
         match self {
-            Over::Exchanged { ino } => Some(ino),
+            Over::Exchanged { ino, .. } => Some(ino),
             Over::Nothing | Over::Replaced { .. } => None,
         }
     }
 }
 
-choice_code! { Over => Over "u8 (0 nothing, 1 replaced, 2 replaced and orphan, 3 exchanged), ino unless it is 0" {
+choice_code! { Over => Over "u8 (0 nothing, 1 replaced, 2 replaced and orphan, 3 exchanged), kind and ino unless it is 0" {
     0 Nothing
-    1 Replaced { (2) orphan, ino: Ino }
-    3 Exchanged { ino: Ino }
+    1 Replaced { (2) orphan, kind: Kind, ino: Ino }
+    3 Exchanged { kind: Kind, ino: Ino }
 } }
 
 impl Shown<Over> for Over {
     fn json(over: &Over) -> Value {
         match over {
             Over::Nothing => Value::Null,
-            Over::Replaced { ino, orphan } => json!({ "replaced": ino.0, "orphan": orphan }),
-            Over::Exchanged { ino } => json!({ "exchanged": ino.0 }),
+            Over::Replaced { ino, kind, orphan } => {
+                json!({ "replaced": ino.0, "kind": kind_name(*kind), "orphan": orphan })
+            }
+            Over::Exchanged { ino, kind } => json!({ "exchanged": ino.0, "kind": kind_name(*kind) }),
         }
     }
 }
@@ -724,6 +734,40 @@ impl Event {
         })
     }
 
+    /// The type of an inode that gets, changes or loses a name, as the event says it.
+    pub fn kind_of(&self, ino: Ino) -> Option<Kind> {
+        match self {
+            Event::Make { ino: named, kind, .. }
+            | Event::Link { ino: named, kind, .. }
+            | Event::Unlink { ino: named, kind, .. }
+            | Event::Rename { ino: named, kind, .. }
+                if *named == ino =>
+            {
+                Some(*kind)
+            }
+            Event::Rename {
+                over: Over::Replaced { ino: named, kind, .. } | Over::Exchanged { ino: named, kind },
+                ..
+            } if *named == ino => Some(*kind),
+            _ => None,
+        }
+    }
+
+    /// Sets the types of the inodes that get or lose names, where they are known.
+    pub fn set_kinds(&mut self, known: impl Fn(Ino) -> Option<Kind>) {
+        let set = |ino: Ino, kind: &mut Kind| *kind = known(ino).unwrap_or(*kind);
+        match self {
+            Event::Link { ino, kind, .. } | Event::Unlink { ino, kind, .. } => set(*ino, kind),
+            Event::Rename { ino, kind, over, .. } => {
+                set(*ino, kind);
+                if let Over::Replaced { ino, kind, .. } | Over::Exchanged { ino, kind } = over {
+                    set(*ino, kind);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// The shard whose frame it is in.
     pub fn shard(&self) -> ShardId {
         if let Event::Reserve { shard, .. } = self { *shard } else { self.footprint().place.shard() }
@@ -750,7 +794,8 @@ mod tests {
             content: vec![1],
         };
         assert_eq!(make.describe(), "make file \"a b\" in 1 as 7, mode 0644, owner 1:2, 1 bytes");
-        let link = Event::Link { parent: Ino(1), name: name(b"\xff\"\n"), ino: Ino(7), time: Time(0) };
-        assert_eq!(link.describe(), "link 7 as \"\\xff\\\"\\n\" in 1");
+        let name = name(b"\xff\"\n");
+        let link = Event::Link { kind: Kind::File, parent: Ino(1), name, ino: Ino(7), time: Time(0) };
+        assert_eq!(link.describe(), "link file 7 as \"\\xff\\\"\\n\" in 1");
     }
 }

@@ -226,6 +226,17 @@ impl Namespace {
         }
     }
 
+    /// The inode under a name in a directory, with its type.
+    ///
+    /// # Errors
+    /// As [`Namespace::inode`]; `NotDir`.
+    pub fn named(&self, dir: Ino, name: &Name) -> Result<Option<(Ino, Kind)>, Fault> {
+        Ok(match self.entry(self.dir_inode(dir)?, name)? {
+            Known::Present(slot) => slot.kind().map(|kind| (slot.ino, kind)),
+            Known::Absent => None,
+        })
+    }
+
     /// A directory's inode.
     ///
     /// # Errors

@@ -56,8 +56,8 @@ fn extents() -> impl Strategy<Value = Vec<Extent>> {
 fn overs() -> impl Strategy<Value = Over> {
     prop_oneof![
         Just(Over::Nothing),
-        (inos(), any::<bool>()).prop_map(|(ino, orphan)| Over::Replaced { ino, orphan }),
-        inos().prop_map(|ino| Over::Exchanged { ino }),
+        (inos(), kinds(), any::<bool>()).prop_map(|(ino, kind, orphan)| Over::Replaced { ino, kind, orphan }),
+        (inos(), kinds()).prop_map(|(ino, kind)| Over::Exchanged { ino, kind }),
     ]
 }
 
@@ -72,13 +72,14 @@ fn events() -> impl Strategy<Value = Event> {
         let mode = Mode(if mode % 2 == 0 { mode } else { 0o644 });
         Event::Make { parent, name, ino, kind, mode, uid: 0, gid: 0, rdev, time, content }
     });
-    let rename = (inos(), names(), inos(), names(), inos(), overs(), times());
-    let rename = rename.prop_map(|(from, from_name, to, to_name, ino, over, time)| Event::Rename {
+    let rename = (inos(), names(), inos(), names(), (inos(), kinds()), overs(), times());
+    let rename = rename.prop_map(|(from, from_name, to, to_name, (ino, kind), over, time)| Event::Rename {
         from,
         from_name,
         to,
         to_name,
         ino,
+        kind,
         over,
         time,
     });
@@ -118,10 +119,12 @@ fn events() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => make,
         6 => rename,
-        3 => (inos(), names(), inos(), times())
-            .prop_map(|(parent, name, ino, time)| Event::Link { parent, name, ino, time }),
-        4 => (inos(), names(), inos(), any::<bool>(), times())
-            .prop_map(|(parent, name, ino, orphan, time)| Event::Unlink { parent, name, ino, orphan, time }),
+        3 => (inos(), names(), inos(), kinds(), times())
+            .prop_map(|(parent, name, ino, kind, time)| Event::Link { parent, name, ino, kind, time }),
+        4 => (inos(), names(), (inos(), kinds()), any::<bool>(), times())
+            .prop_map(|(parent, name, (ino, kind), orphan, time)| {
+                Event::Unlink { parent, name, ino, orphan, kind, time }
+            }),
         2 => (inos(), names(), inos(), times())
             .prop_map(|(parent, name, ino, time)| Event::Restore { parent, name, ino, time }),
         3 => set,

@@ -72,14 +72,22 @@ impl Namespace {
             if let Some(ino) = change.before {
                 let stays = footprint.names().filter(|other| other.before == Some(ino)).count() == 1;
                 require(ino, stays)?;
-                self.can_lose(self.existing_dir(change.dir, position)?, ino, position)?;
+                let is_dir = event.kind_of(ino) == Some(Kind::Dir);
+                self.can_lose(self.existing_dir(change.dir, position)?, (ino, is_dir), position)?;
+            }
+        }
+        for change in footprint.names() {
+            let named = change.before.into_iter().chain(change.after);
+            for ino in named.filter(|ino| self.owns(*ino)) {
+                let (is_here, kind) = (self.inodes.get(ino), event.kind_of(ino));
+                require(ino, is_here.zip(kind).is_none_or(|(inode, kind)| inode.kind() == kind))?;
             }
         }
         for change in footprint.names().filter(|change| self.owns(change.dir)) {
             self.bears(change.dir, change.name, change.before)?;
         }
-        if let Event::Link { ino, .. } = event {
-            require(*ino, self.existing(*ino, position)?.kind() != Kind::Dir)?;
+        if let Event::Link { ino, kind, .. } = event {
+            require(*ino, *kind != Kind::Dir)?;
         }
         if let Event::Restore { parent, ino, .. } = event {
             require(*ino, self.existing(*ino, position)?.nlink == 0 && ino != parent)?;
@@ -140,14 +148,11 @@ impl Namespace {
     }
 
     /// The directory can lose a name of the inode.
-    fn can_lose(&self, dir: &Inode, ino: Ino, position: Position) -> Result<(), Misfit> {
-        let is_dir = if self.owns(ino) {
+    fn can_lose(&self, dir: &Inode, (ino, is_dir): (Ino, bool), position: Position) -> Result<(), Misfit> {
+        if self.owns(ino) {
             let inode = self.existing(ino, position)?;
             require(ino, inode.nlink > 0 && ino != dir.ino)?;
-            inode.kind() == Kind::Dir
-        } else {
-            true
-        };
+        }
         let links_left = !is_dir || dir.nlink > 2;
         require(dir.ino, dir.entries() > 0 && links_left)
     }

@@ -3,8 +3,8 @@
 //!
 //! Invariants:
 //! - Applying the same events to the same state gives the same state, on any machine.
-//! - Only rows of own shards change: each plate carries out its part of the same event. The only inodes that live elsewhere than
-//!   their names are directories.
+//! - Only rows of own shards change: each plate carries out its part of the same event. It knows the types of the other inodes
+//!   from the event.
 
 mod content;
 mod fit;
@@ -82,17 +82,20 @@ impl Namespace {
                     touch_dir(dir, *time);
                 }
             }
-            Event::Link { parent, name, ino, time } => {
-                let inode = self.changing(*ino, position);
-                inode.nlink += 1;
-                inode.ctime = inode.ctime.max(*time);
-                let kind = inode.kind();
-                let file = LinkedFile::from(&*inode);
-                self.linked_more(&file, *parent);
-                self.set_entry(*parent, name, Some((*ino, kind)), position);
-                let dir = self.changing(*parent, position);
-                dir.change_entries(1);
-                touch_dir(dir, *time);
+            Event::Link { parent, name, ino, kind, time } => {
+                if self.owns(*ino) {
+                    let inode = self.changing(*ino, position);
+                    inode.nlink += 1;
+                    inode.ctime = inode.ctime.max(*time);
+                    let file = LinkedFile::from(&*inode);
+                    self.linked_more(&file, *parent);
+                }
+                self.set_entry(*parent, name, Some((*ino, *kind)), position);
+                if self.owns(*parent) {
+                    let dir = self.changing(*parent, position);
+                    dir.change_entries(1);
+                    touch_dir(dir, *time);
+                }
             }
             Event::Restore { parent, name, ino, time } => {
                 let inode = self.changing(*ino, position);
@@ -108,12 +111,13 @@ impl Namespace {
                 dir.nlink += u32::from(is_dir);
                 touch_dir(dir, *time);
             }
-            Event::Unlink { parent, name, ino, orphan, time } => {
+            Event::Unlink { parent, name, ino, orphan, kind, time } => {
                 if self.has_decouplings() {
                     self.note_contested(*ino, *parent, name, false);
                 }
-                let was_dir = self.lose_name((*ino, *parent), *orphan, *time, position);
+                self.lose_name((*ino, *parent), *orphan, *time, position);
                 if self.owns(*parent) {
+                    let was_dir = *kind == Kind::Dir;
                     self.set_entry(*parent, name, None, position);
                     let dir = self.changing(*parent, position);
                     dir.change_entries(-1);
@@ -121,8 +125,8 @@ impl Namespace {
                     touch_dir(dir, *time);
                 }
             }
-            Event::Rename { from, from_name, to, to_name, ino, over, time } => {
-                self.apply_rename((*from, from_name), (*to, to_name), *ino, *over, *time, position);
+            Event::Rename { from, from_name, to, to_name, ino, kind, over, time } => {
+                self.apply_rename((*from, from_name), (*to, to_name), (*ino, *kind), *over, *time, position);
             }
             Event::SetAttr { ino, size, .. } => {
                 if let Some(size) = size {
@@ -305,10 +309,10 @@ impl Namespace {
         }
     }
 
-    /// An inode lost a name: the last one ends it or makes it an orphan. True if it was a directory.
-    fn lose_name(&mut self, (ino, from): (Ino, Ino), orphan: bool, time: Time, position: Position) -> bool {
+    /// An inode lost a name: the last one ends it or makes it an orphan.
+    fn lose_name(&mut self, (ino, from): (Ino, Ino), orphan: bool, time: Time, position: Position) {
         if !self.owns(ino) {
-            return true;
+            return;
         }
         let inode = self.changing(ino, position);
         let is_dir = inode.kind() == Kind::Dir;
@@ -319,7 +323,7 @@ impl Namespace {
                 let inode = self.changing(ino, position);
                 inode.parent = if inode.parent == from { left } else { inode.parent };
             }
-            return is_dir;
+            return;
         }
         if is_dir {
             self.end_policy(ino);
@@ -330,7 +334,6 @@ impl Namespace {
         } else {
             self.end_inode(ino);
         }
-        is_dir
     }
 
     /// Removes an inode whose map is empty, with the rows that hang on it.
@@ -359,7 +362,7 @@ impl Namespace {
         &mut self,
         (from, from_name): (Ino, &Name),
         (to, to_name): (Ino, &Name),
-        ino: Ino,
+        (ino, kind): (Ino, Kind),
         over: Over,
         time: Time,
         position: Position,
@@ -367,12 +370,12 @@ impl Namespace {
         if self.has_decouplings() {
             self.note_contested(ino, from, from_name, true);
             match over {
-                Over::Exchanged { ino: other } => self.note_contested(other, to, to_name, true),
+                Over::Exchanged { ino: other, .. } => self.note_contested(other, to, to_name, true),
                 Over::Replaced { ino: victim, .. } => self.note_contested(victim, to, to_name, false),
                 Over::Nothing => {}
             }
         }
-        let kind = self.move_to(ino, to, time, position);
+        self.move_to(ino, to, time, position);
         let dirs = |kind: Kind| u32::from(kind == Kind::Dir);
         if kind != Kind::Dir {
             self.linked_moved(ino, from, to);
@@ -380,8 +383,8 @@ impl Namespace {
         let mut gained = dirs(kind);
         let mut lost = dirs(kind);
         match over {
-            Over::Exchanged { ino: other } => {
-                let other_kind = self.move_to(other, from, time, position);
+            Over::Exchanged { ino: other, kind: other_kind } => {
+                self.move_to(other, from, time, position);
                 if other_kind != Kind::Dir {
                     self.linked_moved(other, to, from);
                 }
@@ -389,10 +392,10 @@ impl Namespace {
                 lost = lost.wrapping_sub(dirs(other_kind));
                 self.set_entry(from, from_name, Some((other, other_kind)), position);
             }
-            Over::Replaced { ino: victim, orphan } => {
+            Over::Replaced { ino: victim, kind: victim_kind, orphan } => {
                 self.set_entry(from, from_name, None, position);
-                let was_dir = self.lose_name((victim, to), orphan, time, position);
-                gained = gained.wrapping_sub(u32::from(was_dir));
+                self.lose_name((victim, to), orphan, time, position);
+                gained = gained.wrapping_sub(dirs(victim_kind));
             }
             Over::Nothing => self.set_entry(from, from_name, None, position),
         }
@@ -412,15 +415,14 @@ impl Namespace {
         }
     }
 
-    /// An inode gets a name in another directory, or another name there. Returns its type.
-    fn move_to(&mut self, ino: Ino, dir: Ino, time: Time, position: Position) -> Kind {
+    /// An inode gets a name in another directory, or another name there.
+    fn move_to(&mut self, ino: Ino, dir: Ino, time: Time, position: Position) {
         if !self.owns(ino) {
-            return Kind::Dir;
+            return;
         }
         let inode = self.changing(ino, position);
         inode.ctime = inode.ctime.max(time);
         inode.parent = dir;
-        inode.kind()
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn link<S: PlanState>(
     }
     permission::room_for_link(inode.nlink)?;
     state.same_realm(inode.parent, parent)?;
-    out.push(Event::Link { parent, name: name.clone(), ino, time: ctx.now });
+    out.push(Event::Link { parent, name: name.clone(), ino, kind: inode.kind, time: ctx.now });
     Ok(Planned { subject: Some(ino), gone: None, other: None })
 }
 
@@ -89,7 +89,8 @@ fn remove<S: PlanState>(
     fits(&victim)?;
     let gone = gone_without_name(&victim, ctx);
     let orphan = gone.is_some_and(|g| g.orphan);
-    out.push(Event::Unlink { parent, name: name.clone(), ino, orphan, time: ctx.now });
+    let kind = victim.kind;
+    out.push(Event::Unlink { parent, name: name.clone(), ino, orphan, kind, time: ctx.now });
     Ok(Planned { subject: Some(ino), gone, other: None })
 }
 

@@ -76,14 +76,17 @@ pub(super) fn rename<S: PlanState>(
     }
     let (over, gone, other) = match (how, target) {
         (_, None) => (Over::Nothing, None, None),
-        (RenameHow::Exchange, Some(target)) => (Over::Exchanged { ino: target.ino }, None, Some(target.ino)),
+        (RenameHow::Exchange, Some(target)) => {
+            (Over::Exchanged { ino: target.ino, kind: target.kind }, None, Some(target.ino))
+        }
         (_, Some(target)) if target.kind == Kind::Dir && !state.is_empty(&target)? => {
             return Err(Refusal::NotEmpty.into());
         }
         (_, Some(target)) => {
             let gone = gone_without_name(&target, ctx);
             let other = gone.is_none().then_some(target.ino);
-            (Over::Replaced { ino: target.ino, orphan: gone.is_some_and(|g| g.orphan) }, gone, other)
+            let orphan = gone.is_some_and(|g| g.orphan);
+            (Over::Replaced { ino: target.ino, kind: target.kind, orphan }, gone, other)
         }
     };
     let whiteout = Newborn { kind: Kind::Char, rdev: 0, mode: Mode(0), umask: 0 };
@@ -95,6 +98,7 @@ pub(super) fn rename<S: PlanState>(
         to,
         to_name: to_name.clone(),
         ino: source.ino,
+        kind: source.kind,
         over,
         time: ctx.now,
     });

@@ -27,7 +27,7 @@ pub(super) fn make_unnamed<S: PlanState>(
     let ino = ctx.offered;
     let name = unused_name(state, parent, ino)?;
     let planned = make(state, parent, &name, &Make::File { content: Vec::new() }, mode, ctx, out)?;
-    out.push(Event::Unlink { parent, name, ino, orphan: true, time: ctx.now });
+    out.push(Event::Unlink { parent, name, ino, orphan: true, kind: Kind::File, time: ctx.now });
     Ok(planned)
 }
 

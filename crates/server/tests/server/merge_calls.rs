@@ -23,7 +23,7 @@ pub(crate) fn make(parent: Ino, text: &str, ino: Ino, kind: Kind) -> Event {
 }
 
 pub(crate) fn removal(parent: Ino, text: &str, ino: Ino) -> Event {
-    Event::Unlink { parent, name: name(text), ino, orphan: false, time: Time(6) }
+    Event::Unlink { parent, name: name(text), ino, orphan: false, kind: Kind::File, time: Time(6) }
 }
 
 pub(crate) fn chmod(ino: Ino, mode: u16) -> Event {
