@@ -99,7 +99,10 @@ impl Client {
         let name = new_name(name)?;
         let op = Op::Link { ino, parent, name: name.clone() };
         let (outcome, lease, since) = self.operate(caller, op, false)?;
-        let attr = outcome.attr.ok_or(Refusal::Io)?;
+        let Some(attr) = outcome.attr else {
+            // The answer was lost and repeated, and the file is of another plate than its new name.
+            return self.getattr(ino, None);
+        };
         Ok(self.entry(since, Some((parent, &name)), attr, lease))
     }
 

@@ -101,6 +101,7 @@ impl Engine {
         }
         if let Some(peers) = &mut self.peers {
             peers.send_durable(m.durable, &mut self.queue);
+            self.return_tokens(m.durable);
         }
         self.wake_where(|wait| matches!(wait, Wait::Durable(position) if *position <= m.durable));
     }

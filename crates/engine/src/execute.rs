@@ -5,7 +5,7 @@
 //! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
 
 use chiton_model::{Body, Event, Hold, NameTouch, Op, Outcome};
-use chiton_namespace::{Context, Fault, Planned, plan};
+use chiton_namespace::{Fault, Planned};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
 use chiton_wire::{Acknowledged, Again, Failure, LeaseMode, OpKey, is_policy_attribute};
@@ -18,7 +18,7 @@ use crate::lingering::lets_linger;
 use crate::moment::{Health, Moment};
 use crate::opens::Opens;
 use crate::parts::{Clients, Output, Shards};
-use crate::peers::{born_elsewhere, made_elsewhere, unnumbered_key};
+use crate::peers::{made_elsewhere, unnumbered_key};
 use crate::sessions::Slot;
 use crate::step::{Progress, Stop};
 use crate::volatile::NOT_JOURNALLED;
@@ -44,7 +44,7 @@ pub(crate) struct OpCall<'a> {
 
 impl OpCall<'_> {
     /// Names it between plates.
-    fn key(&self) -> OpKey {
+    pub(crate) fn key(&self) -> OpKey {
         if self.seq > Seq(0) { OpKey { session: self.session, seq: self.seq } } else { self.unnumbered }
     }
 
@@ -78,6 +78,7 @@ impl Engine {
         }
         if let (Some(peers), Err(Stop::Fail(_))) = (&mut self.peers, &performed) {
             peers.give_up(call.key(), &mut self.queue);
+            self.wake_unguarded();
         }
         performed
     }
@@ -154,11 +155,6 @@ impl Engine {
         let now = self.clients.time_of(call, m);
 
         self.events.clear();
-        let lingers = lets_linger(call.op, call.slot, m);
-        let (opens, ns) = (&self.clients.opens, &self.shards.ns);
-        let is_open =
-            |ino: Ino| ns.owns(ino) && (lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true));
-        let context = Context { cred: call.cred, now, offered, is_open: &is_open };
         let planned = if sets_policy(call.op) {
             let holders =
                 if is_settled { SmallVec::new() } else { self.clients.leases.any_names_conflict(m.mono) };
@@ -168,13 +164,7 @@ impl Engine {
             }
             self.plan_policy(call, now)?
         } else {
-            match (plan(ns, call.op, &context, &mut self.events), &mut self.peers) {
-                (Err(Fault::Elsewhere(_)), Some(peers)) => {
-                    let op = (call.op, call.key());
-                    peers.plan(ns, op, &context, &mut self.events, &mut self.queue)?
-                }
-                (planned, _) => planned?,
-            }
+            self.plan(call, (now, offered), is_settled, m)?
         };
         self.shards.keep_roots(&self.events)?;
         if self.shards.ns.has_decouplings() {
@@ -190,7 +180,9 @@ impl Engine {
             Namespace::touched(&self.events, &mut self.touched);
             self.clients.recall_conflicting(call, &self.touched, m)?;
         }
+        let mut elsewhere = None;
         if let Some(peers) = &self.peers {
+            elsewhere = peers.attr_after(call.key(), planned.subject, &self.events);
             peers.owe(call.key(), &mut self.events);
         }
         if !self.events.is_empty() {
@@ -205,6 +197,7 @@ impl Engine {
         }
         if let Some(peers) = &mut self.peers {
             peers.decided(call.key(), &self.events, self.output.position, &mut self.queue);
+            self.wake_unguarded();
         }
         // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
         // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
@@ -220,7 +213,7 @@ impl Engine {
         if is_volatile && matches!(call.op, Op::MakeUnnamed { .. }) {
             self.shards.volatile.orphans.extend(planned.subject);
         }
-        let mut performed = self.finish(call, planned, position, m);
+        let mut performed = self.finish(call, planned, elsewhere, position, m);
         performed.outcome.time = now;
         if call.acknowledged.is_some()
             && let Some(session) = self.clients.sessions.get_mut(call.session)
@@ -254,24 +247,17 @@ impl Engine {
         Ok(extents.iter().any(|e| !e.block.is_hole()))
     }
 
-    fn plan_policy(&mut self, call: &OpCall<'_>, now: Time) -> Result<Planned, Stop> {
-        if self.is_realm() {
-            // A decoupled client's engine does not store policies: the main server does.
-            return Err(Refusal::Busy.into());
-        }
-        let (ino, event) = self.shards.plan_policy_op(call.op, call.cred, now)?;
-        // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
-        self.shards.settle()?;
-        self.events.push(event);
-        Ok(Planned { subject: Some(ino), gone: None, other: None })
-    }
-
-    /// After the change: opens, orphans, leases, the window, the answer.
-    fn finish(&mut self, call: &OpCall<'_>, planned: Planned, position: Position, m: &Moment) -> Performed {
+    /// After the change: opens, orphans, leases, the window, the answer. `elsewhere`: the attributes of an inode of another plate.
+    fn finish(
+        &mut self,
+        call: &OpCall<'_>,
+        planned: Planned,
+        elsewhere: Option<Attr>,
+        position: Position,
+        m: &Moment,
+    ) -> Performed {
         let mut outcome = self.shards.ns.outcome(planned);
-        if outcome.attr.is_none() && self.peers.is_some() {
-            outcome.attr = born_elsewhere(&self.events);
-        }
+        outcome.attr = outcome.attr.or(elsewhere);
         let mut open_counted = false;
         if call.open
             && let Some(attr) = &outcome.attr

@@ -40,6 +40,7 @@ mod opens;
 mod inodes;
 mod offer;
 mod placement;
+mod planning;
 
 mod path;
 mod peers;

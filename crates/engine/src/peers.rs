@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   deciding (crossing.rs)                                owner of a row (guards.rs, effects.rs)
-//!     plan → a row is elsewhere ── Guard ──────────────▶  recall leases, frame [guarded], durable
+//!     acquire: rows in order (order.rs) ── Guard ──────▶  recall leases, frame [guarded], durable
 //!     plan again ◀──────────────── Granted(row) ────────
 //!     frame [events, owes] ─▶ answers the client
 //!     … durable … ──────────────── Effect(events) ─────▶  frame [carried-out, events]: the guards of the operation end
@@ -22,14 +22,20 @@ mod births;
 mod crossing;
 mod effects;
 mod guards;
+mod moves;
+mod order;
 mod rows;
 mod view;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use chiton_model::Event;
 use chiton_types::{Ino, PlateId, Plates, Position, Seq, SessionId, ShardId};
-use chiton_wire::{Answer, Call, OpKey, PeerMessage};
+use chiton_wire::{Answer, OpKey, PeerMessage};
+
+use guards::Asked;
+use order::Row;
 
 use crate::engine::Engine;
 use crate::moment::{Health, Moment};
@@ -37,7 +43,8 @@ use crate::parts::Queue;
 use crate::step::{Command, Progress, Step, Stop};
 use crate::wait_queue::{Task, Wait};
 
-pub(crate) use crossing::{Crossing, born_elsewhere, made_elsewhere};
+pub(crate) use crossing::{Crossing, made_elsewhere};
+pub(crate) use moves::moves_directory;
 pub use rows::PeerState;
 pub(crate) use rows::{PeerRows, TAGS};
 
@@ -56,8 +63,10 @@ pub(crate) struct Peers {
     attempts: u64,
     /// Operations that are decided here and need rows of other plates.
     crossings: BTreeMap<OpKey, Crossing>,
-    /// Own rows that are guarded for operations of others.
+    /// Own rows that are guarded, and at the first plate the token.
     guards: BTreeMap<Ino, Guard>,
+    /// Own moves of directories that keep the token, with the positions of their decisions.
+    moves: BTreeMap<OpKey, Position>,
     /// Own numbers that others may use, by the first of a range.
     lent: BTreeMap<Ino, Lent>,
     /// Numbers of others of which an earlier start may have made use: whether they are unused, once that is known.
@@ -111,7 +120,7 @@ struct Owed {
     events: Vec<u8>,
 }
 
-/// A guard on an own row.
+/// A guard on an own row. Those of own operations are in memory alone.
 #[derive(Clone, Copy)]
 struct Guard {
     holder: PlateId,
@@ -151,6 +160,7 @@ impl Peers {
                 attempts: 0,
                 crossings: BTreeMap::new(),
                 guards: BTreeMap::new(),
+                moves: BTreeMap::new(),
                 lent: BTreeMap::new(),
                 unborn: BTreeMap::new(),
                 asked_births: BTreeSet::new(),
@@ -186,6 +196,7 @@ impl Peers {
     /// Sends what has become durable: effects, reports, numbers.
     pub(crate) fn send_durable(&mut self, durable: Position, queue: &mut Queue) {
         let is_open = self.opened_at.is_some_and(|at| at <= durable);
+        let moves: Vec<OpKey> = self.keys_of_moves().collect();
         for (&to, peer) in self.others.iter_mut().filter(|(_, peer)| peer.boot != 0) {
             let mut send = |message| queue.commands.push(Command::Peer(to, message));
             for (&number, owed) in peer.owed.range(peer.sent.saturating_add(1)..) {
@@ -198,7 +209,7 @@ impl Peers {
                 peer.sent = number;
             }
             if is_open && std::mem::take(&mut peer.owes_open) {
-                send(PeerMessage::Open);
+                send(PeerMessage::Open { moves: moves.clone() });
             }
             if peer.carried_out > peer.reported && peer.carried_out_at <= durable {
                 peer.reported = peer.carried_out;
@@ -220,7 +231,8 @@ impl Peers {
             let open = self.opened_at.filter(|_| peer.owes_open);
             [effect, report, numbers, open].into_iter().flatten().min()
         };
-        self.others.values().filter(|peer| peer.boot != 0).filter_map(of_peer).min()
+        let of_peers = self.others.values().filter(|peer| peer.boot != 0).filter_map(of_peer);
+        of_peers.chain(self.move_wanted()).min()
     }
 
     fn hello(&self, to: PlateId, is_answer: bool) -> PeerMessage {
@@ -231,7 +243,10 @@ impl Peers {
     /// What another plate may guard for operations of this one, once that is known.
     fn active(&self, at: PlateId) -> Option<PeerMessage> {
         let decided = self.others[&at].owed.values().map(|owed| owed.key);
-        let operations: BTreeSet<OpKey> = self.resends.as_ref()?.iter().copied().chain(decided).collect();
+        // Beyond its effects a move keeps the token, and nothing at other plates.
+        let moves = self.keys_of_moves().filter(|_| at == Row::TOKEN.plate);
+        let operations: BTreeSet<OpKey> =
+            self.resends.as_ref()?.iter().copied().chain(decided).chain(moves).collect();
         let guards = self.crossings.iter().map(|(key, crossing)| (*key, crossing.attempt()));
         Some(PeerMessage::Collected {
             operations: operations.into_iter().collect(),
@@ -282,6 +297,7 @@ impl Engine {
             // What the journal held of it is durable.
             peer.reported = peer.carried_out;
         }
+        peers.restore_moves();
         for &to in peers.others.keys() {
             peers.send(to, peers.hello(to, false), &mut self.queue);
         }
@@ -325,7 +341,7 @@ impl Engine {
             }
             PeerMessage::Collected { operations, guards } => {
                 let boot = peer.boot;
-                self.end_guards(from, |guard| {
+                self.end_guards(from, |_, guard| {
                     let is_current = guard.boot == boot && guards.contains(&(guard.key, guard.attempt));
                     !is_current && !operations.contains(&guard.key)
                 });
@@ -333,18 +349,33 @@ impl Engine {
             PeerMessage::Guard { .. }
             | PeerMessage::Effect { .. }
             // What says that no birth comes any more must not overtake a birth that waits for rows.
-            | PeerMessage::Open
+            | PeerMessage::Open { .. }
             | PeerMessage::NotComing { .. }
             | PeerMessage::WantNumbers { .. }
             | PeerMessage::AwaitBirth { .. }
+            | PeerMessage::AskPlace { .. }
             | PeerMessage::AskUnborn { .. } => peers.push_task(from, message, &mut self.queue),
             PeerMessage::Granted { key, attempt, ino, row } => {
                 if peers.granted((from, ino), key, attempt, row) {
                     self.wake_where(|wait| *wait == Wait::Guard(key));
                 }
             }
-            PeerMessage::Release { key } => self.end_guards(from, |guard| guard.key == key),
-            PeerMessage::CarriedOut { upto } => self.settle_effects(from, upto),
+            PeerMessage::Occupied { key, attempt, ino } => {
+                if peers.occupied((from, ino), key, attempt, &mut self.queue) {
+                    self.wake_where(|wait| *wait == Wait::Guard(key));
+                    self.wake_unguarded();
+                }
+            }
+            PeerMessage::Place { key, attempt, ino, attr } => {
+                if peers.place_came(key, attempt, ino, attr) {
+                    self.wake_where(|wait| *wait == Wait::Guard(key));
+                }
+            }
+            PeerMessage::Release { key } => self.end_guards(from, |_, guard| guard.key == key),
+            PeerMessage::CarriedOut { upto } => {
+                self.settle_effects(from, upto);
+                self.return_tokens(m.durable);
+            }
             PeerMessage::Numbers { first, end } => {
                 peers.numbers_came(from, first, end);
                 self.wake_where(|wait| *wait == Wait::Numbers);
@@ -361,6 +392,7 @@ impl Engine {
     /// Another plate is there, for the first time or anew. What was on its way to it or from it is lost.
     fn greeted(&mut self, from: PlateId, is_answer: bool, boot: u64, carried_out: u64, m: &Moment) {
         self.settle_effects(from, carried_out);
+        self.return_tokens(m.durable);
         if self.peers.as_ref().is_some_and(|peers| peers.others[&from].boot != boot) {
             // An earlier start asked: the new one must not take the answer for one of its own.
             self.drop_tasks(|task| task.asked_by_peer().is_some_and(|(by, _)| *by == from));
@@ -426,20 +458,33 @@ impl Engine {
     pub(crate) fn peer_task(&mut self, task: &Task, m: &Moment) -> Result<Answer, Stop> {
         let Some((from, message)) = task.asked_by_peer() else { return Ok(Answer::Done) };
         match message {
-            PeerMessage::Guard { takes_over, key, attempt, ino } => {
-                self.guard_row(*from, (*key, *attempt, *takes_over), *ino, m)?;
+            PeerMessage::Guard { takes_over, is_late, key, attempt, ino, name } => {
+                let asked = Asked {
+                    key: *key,
+                    attempt: *attempt,
+                    takes_over: *takes_over,
+                    is_late: *is_late,
+                    ino: *ino,
+                    name: name.as_ref(),
+                };
+                self.guard_row(*from, &asked, m)?;
+            }
+            PeerMessage::AskPlace { key, attempt, ino } => {
+                self.show_place(*from, (*key, *attempt), *ino)?;
             }
             PeerMessage::Effect { number, key, count, events } => {
-                self.carry_out_effect(*from, *number, *key, *count, events)?;
+                self.carry_out_effect(*from, *number, *key, *count, events, m)?;
             }
             PeerMessage::WantNumbers { shard } => self.lend_numbers(*from, *shard),
             PeerMessage::AwaitBirth { ino } => self.birth_awaited(*from, *ino),
             PeerMessage::AskUnborn { ino } => self.asked_unborn(*from, *ino)?,
-            PeerMessage::Open => self.peer_opened(*from),
+            PeerMessage::Open { moves } => self.peer_opened(*from, moves),
             PeerMessage::NotComing { ino } => self.birth_not_coming(*ino),
             PeerMessage::Hello { .. }
             | PeerMessage::Collected { .. }
             | PeerMessage::Granted { .. }
+            | PeerMessage::Occupied { .. }
+            | PeerMessage::Place { .. }
             | PeerMessage::Release { .. }
             | PeerMessage::CarriedOut { .. }
             | PeerMessage::Numbers { .. }
@@ -460,35 +505,13 @@ impl Engine {
         true
     }
 
-    /// Waits until no row that a call names is guarded for another plate, and every inode that it names is born.
-    pub(crate) fn await_peers(&mut self, call: &Call) -> Result<(), Stop> {
-        let Some(peers) = self.peers.as_ref().filter(|peers| peers.may_hold_up()) else { return Ok(()) };
-        let mut named = Vec::new();
-        for op in call.ops() {
-            named.extend(op.footprint().inodes().iter().map(|touch| touch.ino));
-        }
-        if let Call::LeaseNames { dir, .. } = call {
-            named.push(*dir);
-        }
-        let _: Result<(), ()> = call.visit_footprint(|ino, _| {
-            named.push(ino);
-            Ok(())
-        });
-        if let Some(ino) = named.iter().find(|ino| peers.guards.contains_key(ino)) {
-            return Err(Stop::Wait(Wait::Guarded(*ino)));
-        }
-        for ino in named {
-            self.await_birth(ino)?;
-        }
-        Ok(())
-    }
-
     /// A session is over: its operations here are given up.
     pub(crate) fn give_up_crossings(&mut self, which: impl Fn(&OpKey) -> bool) {
         let Some(peers) = &mut self.peers else { return };
         for key in peers.crossings.keys().copied().filter(which).collect::<Vec<_>>() {
             peers.give_up(key, &mut self.queue);
         }
+        self.wake_unguarded();
     }
 
     /// An event of the server itself about other plates.

@@ -16,6 +16,7 @@ use crate::dispatch::clamp;
 use crate::engine::Engine;
 use crate::moment::Moment;
 use crate::parts::{Clients, Shards};
+use crate::peers::Peers;
 use crate::sessions::Slot;
 use crate::step::Stop;
 use crate::wait_queue::{Ticket, Wait};
@@ -27,6 +28,7 @@ const ENTRIES_MAX: u32 = 16_384;
 pub(crate) struct QueryHandler<'a> {
     pub(crate) shards: &'a mut Shards,
     pub(crate) clients: &'a mut Clients,
+    pub(crate) peers: Option<&'a Peers>,
     /// Where absolute paths begin.
     pub(crate) root: Ino,
     pub(crate) cred: &'a Cred,
@@ -37,7 +39,8 @@ pub(crate) struct QueryHandler<'a> {
 impl Engine {
     pub(crate) fn queries<'a>(&'a mut self, cred: &'a Cred, slot: Slot, m: &'a Moment) -> QueryHandler<'a> {
         let root = self.settings.root;
-        QueryHandler { shards: &mut self.shards, clients: &mut self.clients, root, cred, slot, m }
+        let peers = self.peers.as_deref();
+        QueryHandler { shards: &mut self.shards, clients: &mut self.clients, peers, root, cred, slot, m }
     }
 
     pub(crate) fn query(
@@ -95,8 +98,14 @@ impl QueryHandler<'_> {
         }
     }
 
+    /// Waits while an operation over plates is about to change this inode.
+    fn await_unguarded(&self, ino: Ino) -> Result<(), Stop> {
+        self.peers.map_or(Ok(()), |peers| peers.await_unguarded(&[ino]))
+    }
+
     fn attr_answer(&mut self, attr: Attr) -> Result<Answer, Stop> {
         let (slot, m) = (self.slot, self.m);
+        self.await_unguarded(attr.ino)?;
         if self.clients.opens.has(attr.ino, slot) {
             // Its reader takes the size for the end of the file.
             self.write_back(&attr)?;
@@ -126,6 +135,7 @@ impl QueryHandler<'_> {
         }
         let answer = match found {
             Some(attr) => {
+                self.await_unguarded(attr.ino)?;
                 if self.shards.is_hidden(attr.ino)? {
                     return Err(Refusal::Busy.into());
                 }
@@ -232,6 +242,7 @@ impl QueryHandler<'_> {
         for (name, ino, kind, cookie) in listed {
             // If that is not known, the answer has no more than the name.
             let is_hidden = self.shards.is_hidden(ino).unwrap_or(true);
+            let is_hidden = is_hidden || self.await_unguarded(ino).is_err();
             let attr = attrs.next().flatten().filter(|_| !is_hidden).map(|attr| {
                 let lease = self.clients.lease_in_passing(&attr, slot, m);
                 (attr, lease)

@@ -17,7 +17,11 @@
 
 use chiton_model::field::Fixed;
 use chiton_model::{choice, record};
-use chiton_types::{Attr, Ino, PlateId, Seq, SessionId, ShardId};
+use chiton_types::{Attr, Ino, Kind, Name, PlateId, Seq, SessionId, ShardId};
+
+/// Names the token at plate 0 in place of an inode. An operation that gives a directory another parent guards it last of all, so that
+/// no two of them together make a loop.
+pub const TOKEN: Ino = Ino(0);
 
 record! {
     /// Names an operation between plates: its client's session and number. Those that are never sent again have session 0 and a
@@ -36,6 +40,10 @@ record! {
         pub attr: Attr,
         /// Of a directory: it has no entries.
         pub is_empty: bool,
+        /// Of a directory: the inode that bears the name that was asked for, with its type.
+        pub named: Option<(Ino, Kind)>,
+        /// The access list, if there is one.
+        pub access: Option<Vec<u8>>,
     }
 }
 
@@ -68,29 +76,57 @@ choice! {
             guards: Vec<(OpKey, u64)>,
         }
         /// The sender has carried out again what it had answered, and sent all births: the numbers that the receiver lent to its
-        /// older starts come back.
-        2 Open
+        /// older starts come back, and guards of older starts that no operation has taken over end. Of tokens, those of these operations
+        /// stand.
+        2 Open {
+            moves: Vec<OpKey>,
+        }
         /// Asks the owner of a row to guard it. Asked again, it is granted again.
         3 Guard {
             (16) takes_over,
+            /// The operation holds guards that come later in the order: if another operation has this one, it does not wait.
+            is_late: bool,
             key: OpKey,
             /// Counts, in a start of the sender, the attempts of all operations to take their guards. A guard of another attempt does
             /// not count, unless the operation was answered before the start and takes it over.
             attempt: u64,
+            /// Or [`TOKEN`].
             ino: Ino,
+            /// Of a directory: the name that the operation is about.
+            name: Option<Name>,
         }
-        /// The guard is durable. No row: the inode does not exist, and nothing is guarded.
+        /// The guard is durable. No row: the inode does not exist, and nothing is guarded, or it is the token.
         4 Granted {
             key: OpKey,
             attempt: u64,
             ino: Ino,
             row: Option<GuardedRow>,
         }
-        /// The operation was refused or given up: its guards end.
+        /// Another operation has the guard, and the one that asked does not wait for it.
+        17 Occupied {
+            key: OpKey,
+            attempt: u64,
+            ino: Ino,
+        }
+        /// Asks for a directory on the way up from the target of a move, as it is now. The operation holds the token.
+        18 AskPlace {
+            key: OpKey,
+            attempt: u64,
+            ino: Ino,
+        }
+        /// The answer; nothing if there is no such inode.
+        19 Place {
+            key: OpKey,
+            attempt: u64,
+            ino: Ino,
+            attr: Option<Attr>,
+        }
+        /// The operation was refused or given up, or what it has moved is durable everywhere: its guards end, the token with them.
         5 Release {
             key: OpKey,
         }
-        /// Events to carry out, in the order of their numbers, which begin at 1. They end the guards of the operation.
+        /// Events to carry out, in the order of their numbers, which begin at 1. They end the guards of the operation, but not the
+        /// token.
         6 Effect {
             number: u64 as Fixed,
             key: OpKey,

@@ -1,22 +1,33 @@
-//! The deciding side: an operation waits for guards on rows of other plates, is decided, and owes its effects.
+//! The deciding side: an operation takes guards on the rows that it needs, is planned over them, is decided, and owes its effects.
+//!
+//! ```text
+//!   plan ─▶ a row is elsewhere ─▶ acquire: rows in order, one by one ─▶ plan over them ─▶ frame [events, owes] ─▶ effects
+//!                                   │ ▲
+//!                                   ▼ └── a row below one that it holds is in another's hands: return all, begin again
+//!                                 Guard, or a guard in memory on an own row
+//! ```
 //!
 //! Invariants:
-//! - Guards are taken one by one, in the order (plate, inode). If the plan asks for one below a guard that the operation has, it
-//!   returns all of them and begins again.
-//! - With each guard the operation is planned again; if it is refused, all guards are returned.
-//! - What changes the parent of a directory, and files that would live elsewhere than their names, is refused
-//!   with [`Refusal::CrossDevice`].
+//! - Guards are taken one by one in the order of [`Row`], own rows among them. An operation that holds guards waits for rows that
+//!   come later in that order, for leases of clients, and for nothing else of other operations.
+//! - Guards on own rows are in memory: an operation that a crash interrupts is sent again, and takes them anew.
+//! - A directory gets another parent only by an operation that holds the token ([`super::moves`]).
+//! - Clones, whiteouts and files without a name stay on one plate, and are refused with [`Refusal::CrossDevice`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_model::{Event, Make, Op};
-use chiton_namespace::permission::{self, Birth, Newborn};
-use chiton_namespace::{Context, Fault, Namespace, PlanState, Planned, plan};
-use chiton_types::{Attr, Cred, Ino, Kind, PlateId, Position, Refusal, Time};
+use chiton_model::{Event, Make, Op, RenameHow};
+use chiton_namespace::permission::{self, ACL_ACCESS, Birth, Newborn};
+use chiton_namespace::{Context, Fault, Namespace, PlanState, Planned, Xattrs, plan};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Position, Refusal, Time};
 use chiton_wire::{GuardedRow, OpKey, PeerMessage};
 
+use super::moves::is_move;
+use super::order::{Row, name_in, rows_of};
 use super::view::OverPlates;
-use super::{Owed, Peers};
+use super::{Guard, Owed, Peers};
+use crate::engine::Engine;
+use crate::moment::Moment;
 use crate::parts::Queue;
 use crate::step::Stop;
 use crate::wait_queue::Wait;
@@ -27,12 +38,31 @@ pub(crate) struct Crossing {
     attempt: u64,
     /// It was answered before the start: guards of its attempts in earlier starts are its own.
     takes_over: bool,
-    /// Rows that its plan has asked for so far.
-    wanted: BTreeSet<(PlateId, Ino)>,
+    /// Rows that the attempt before needed.
+    hinted: BTreeSet<Row>,
+    /// Rows that this attempt needs, as far as it knows.
+    wanted: BTreeSet<Row>,
     /// The guard that is under way.
-    asked: Option<(PlateId, Ino)>,
-    /// Guards that it has; no row if the inode does not exist.
-    held: BTreeMap<(PlateId, Ino), Option<GuardedRow>>,
+    asked: Option<(Row, bool, Option<Name>)>,
+    held: BTreeMap<Row, Held>,
+    /// The directory above the target that is asked for.
+    asked_place: Option<Ino>,
+    places: BTreeMap<Ino, Option<Attr>>,
+}
+
+/// A guard that an operation holds.
+enum Held {
+    /// On an own row, which is read where it is.
+    Own,
+    /// On a row of another plate, or the token; no row if the inode does not exist.
+    Other(Option<Box<OtherRow>>),
+}
+
+/// A guarded row of another plate.
+pub(super) struct OtherRow {
+    pub(super) row: GuardedRow,
+    /// The access list among extended attributes.
+    pub(super) access: Xattrs,
 }
 
 impl Crossing {
@@ -40,98 +70,188 @@ impl Crossing {
         self.attempt
     }
 
-    fn ask(&self, key: OpKey, ino: Ino) -> PeerMessage {
-        PeerMessage::Guard { takes_over: self.takes_over, key, attempt: self.attempt, ino }
+    fn ask(&self, key: OpKey) -> Option<(PlateId, PeerMessage)> {
+        let (Row { plate, ino, .. }, is_late, name) = self.asked.clone()?;
+        let (takes_over, attempt) = (self.takes_over, self.attempt);
+        Some((plate, PeerMessage::Guard { takes_over, is_late, key, attempt, ino, name }))
+    }
+
+    /// A row of another plate that is held.
+    pub(super) fn other_row(&self, ino: Ino) -> Option<Option<&OtherRow>> {
+        let mut rows = self.held.iter().filter(|(row, _)| row.ino == ino);
+        let (_, held) = rows.next()?;
+        match held {
+            Held::Own => None,
+            Held::Other(other) => Some(other.as_deref()),
+        }
+    }
+
+    /// The inode under the operation's name in a directory of another plate that it holds.
+    pub(super) fn named_in(&self, dir: Ino) -> Option<Ino> {
+        self.other_row(dir)??.row.named.map(|(ino, _)| ino)
+    }
+
+    /// A directory above the target.
+    pub(super) fn place(&self, ino: Ino) -> Option<Option<&Attr>> {
+        self.places.get(&ino).map(Option::as_ref)
+    }
+
+    fn has_token(&self) -> bool {
+        self.held.contains_key(&Row::TOKEN)
+    }
+
+    /// The plates at which it holds guards or asks for one.
+    fn plates(&self) -> BTreeSet<PlateId> {
+        let asked = self.asked.as_ref().map(|(row, ..)| row);
+        self.held.keys().chain(asked).map(|row| row.plate).collect()
     }
 }
 
 impl Peers {
-    /// Plans an operation that looks at inodes of other plates; waits for guards on them.
+    pub(crate) fn is_crossing(&self, key: OpKey) -> bool {
+        self.crossings.contains_key(&key)
+    }
+
+    /// An operation needs rows of other plates, or the token: it begins to take guards.
+    pub(crate) fn begin_crossing(&mut self, ns: &Namespace, op: &Op, key: OpKey) -> Result<(), Refusal> {
+        match op {
+            Op::Unlink { .. } | Op::Rmdir { .. } | Op::Link { .. } => {}
+            Op::Rename { from, how, .. } if how.leaves_whiteout() && !ns.owns(*from) => {
+                return Err(Refusal::CrossDevice);
+            }
+            Op::Rename { .. } => {}
+            Op::LinkUnnamed { .. } | Op::Clone { .. } => return Err(Refusal::CrossDevice),
+            Op::Make { .. }
+            | Op::MakeUnnamed { .. }
+            | Op::SetAttr { .. }
+            | Op::Write { .. }
+            | Op::Remap { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::SetFlags { .. }
+            | Op::Reclaim { .. } => return Err(Refusal::Stale),
+        }
+        self.attempts += 1;
+        let takes_over = self.resends.as_ref().is_some_and(|resends| resends.contains(&key));
+        let crossing = Crossing { attempt: self.attempts, takes_over, ..Crossing::default() };
+        self.crossings.insert(key, crossing);
+        Ok(())
+    }
+
+    /// Plans an operation over the rows that it holds. [`Fault::Elsewhere`]: it needs a directory above its target.
     pub(crate) fn plan(
-        &mut self,
+        &self,
         ns: &Namespace,
         (op, key): (&Op, OpKey),
         context: &Context<'_>,
         events: &mut Vec<Event>,
-        queue: &mut Queue,
-    ) -> Result<Planned, Stop> {
-        let takes_over = self.resends.as_ref().is_some_and(|resends| resends.contains(&key));
-        let crossing = self.crossings.entry(key).or_insert_with(|| {
-            self.attempts += 1;
-            Crossing { attempt: self.attempts, takes_over, ..Crossing::default() }
-        });
-        if crossing.asked.is_some() {
-            return Err(Stop::Wait(Wait::Guard(key)));
-        }
-        let rows = crossing.held.iter().filter_map(|((_, ino), row)| Some((*ino, row.as_ref()?)));
-        let view = OverPlates { ns, rows: rows.collect() };
-        let ino = match plan(&view, op, context, events) {
-            Ok(planned) => return Ok(planned),
-            Err(Fault::Elsewhere(ino)) => ino,
-            Err(fault) => return Err(fault.into()),
-        };
-        let plate = self.plates.of(ino).ok_or(Refusal::Stale)?;
-        let crossing = self.crossings.entry(key).or_default();
-        if crossing.held.contains_key(&(plate, ino)) {
-            // Its name is here and the inode is gone: both ends of a decision cannot disagree, but damage can.
-            return Err(Refusal::Stale.into());
-        }
-        let named = named_elsewhere(ns, op, ino)?;
-        crossing.wanted.extend(named.into_iter().filter_map(|ino| Some((self.plates.of(ino)?, ino))));
-        let begins_again = crossing.held.last_key_value().is_some_and(|(last, _)| *last > (plate, ino));
-        if begins_again {
-            let plates: BTreeSet<PlateId> = crossing.held.keys().map(|(plate, _)| *plate).collect();
-            crossing.held.clear();
-            self.attempts += 1;
-            crossing.attempt = self.attempts;
-            for plate in plates {
-                self.send(plate, PeerMessage::Release { key }, queue);
-            }
-        }
-        let crossing = self.crossings.entry(key).or_default();
-        let next = crossing.wanted.iter().find(|row| !crossing.held.contains_key(row)).copied();
-        crossing.asked = next;
-        if let Some((plate, ino)) = next.filter(|(plate, _)| self.others[plate].boot != 0) {
-            let guard = self.crossings[&key].ask(key, ino);
-            self.send(plate, guard, queue);
-        }
-        Err(Stop::Wait(Wait::Guard(key)))
+    ) -> Result<Planned, Fault> {
+        plan(&OverPlates { ns, crossing: &self.crossings[&key] }, op, context, events)
     }
 
     /// A guard came. False if nothing waits for it.
     pub(super) fn granted(
         &mut self,
-        from: (PlateId, Ino),
+        (from, ino): (PlateId, Ino),
         key: OpKey,
         attempt: u64,
         row: Option<GuardedRow>,
     ) -> bool {
+        let from = Row::new(from, ino);
         let Some(crossing) = self.crossings.get_mut(&key) else { return false };
-        if crossing.asked != Some(from) || crossing.attempt != attempt {
+        if crossing.asked.as_ref().is_none_or(|(row, ..)| *row != from) || crossing.attempt != attempt {
             return false;
         }
         crossing.asked = None;
-        crossing.held.insert(from, row);
+        let other = row.map(|mut row| {
+            let access = row.access.take().map(|list| (ACL_ACCESS.to_vec(), list));
+            Box::new(OtherRow { row, access: Xattrs(access.into_iter().collect()) })
+        });
+        crossing.held.insert(from, Held::Other(other));
         true
     }
 
-    /// Requests for guards that another plate has not answered.
+    /// Another operation has the guard, and this one holds others that come later in the order. False if nothing waits for it.
+    pub(super) fn occupied(
+        &mut self,
+        (from, ino): (PlateId, Ino),
+        key: OpKey,
+        attempt: u64,
+        queue: &mut Queue,
+    ) -> bool {
+        let from = Row::new(from, ino);
+        let Some(crossing) = self.crossings.get_mut(&key) else { return false };
+        if crossing.asked.as_ref().is_none_or(|(row, ..)| *row != from) || crossing.attempt != attempt {
+            return false;
+        }
+        self.begin_again(key, queue);
+        true
+    }
+
+    /// A directory above the target came. False if nothing waits for it.
+    pub(super) fn place_came(&mut self, key: OpKey, attempt: u64, ino: Ino, attr: Option<Attr>) -> bool {
+        let Some(crossing) = self.crossings.get_mut(&key) else { return false };
+        if crossing.asked_place != Some(ino) || crossing.attempt != attempt {
+            return false;
+        }
+        crossing.asked_place = None;
+        crossing.places.insert(ino, attr);
+        true
+    }
+
+    /// An operation returns all its guards, and takes them in order of what it knows by now.
+    fn begin_again(&mut self, key: OpKey, queue: &mut Queue) {
+        self.attempts += 1;
+        let attempt = self.attempts;
+        let Some(crossing) = self.crossings.get_mut(&key) else { return };
+        let plates = crossing.plates();
+        let hinted = std::mem::take(&mut crossing.wanted);
+        *crossing = Crossing { attempt, takes_over: crossing.takes_over, hinted, ..Crossing::default() };
+        self.release(key, plates, queue);
+    }
+
+    /// Returns the guards of an operation at these plates.
+    fn release(&mut self, key: OpKey, plates: impl IntoIterator<Item = PlateId>, queue: &mut Queue) {
+        for plate in plates {
+            match plate == self.plate {
+                true => self.end_own_guards(key, false),
+                false => self.send(plate, PeerMessage::Release { key }, queue),
+            }
+        }
+    }
+
+    /// Requests for guards and places that another plate has not answered.
     pub(super) fn asked_of(&self, plate: PlateId) -> Vec<PeerMessage> {
-        let asked = self.crossings.iter().filter_map(|(key, crossing)| {
-            let (_, ino) = crossing.asked.filter(|(of, _)| *of == plate)?;
-            Some(crossing.ask(*key, ino))
+        let guards = self.crossings.iter().filter_map(|(key, crossing)| {
+            let (of, guard) = crossing.ask(*key)?;
+            (of == plate).then_some(guard)
         });
-        asked.collect()
+        let places = self.crossings.iter().filter_map(|(key, crossing)| {
+            let ino = crossing.asked_place.filter(|ino| self.plates.of(*ino) == Some(plate))?;
+            Some(PeerMessage::AskPlace { key: *key, attempt: crossing.attempt, ino })
+        });
+        guards.chain(places).collect()
     }
 
     /// The operation is refused, or nobody waits for it any more: its guards are returned.
     pub(crate) fn give_up(&mut self, key: OpKey, queue: &mut Queue) {
         let Some(crossing) = self.crossings.remove(&key) else { return };
-        let plates: BTreeSet<PlateId> =
-            crossing.held.keys().chain(&crossing.asked).map(|(plate, _)| *plate).collect();
-        for plate in plates {
-            self.send(plate, PeerMessage::Release { key }, queue);
+        self.release(key, crossing.plates(), queue);
+    }
+
+    /// Asks for a directory above the target of a move, which holds the token.
+    pub(crate) fn ask_place(&mut self, key: OpKey, ino: Ino, queue: &mut Queue) -> Result<(), Stop> {
+        let plate = self.other_of(ino).ok_or(Refusal::Stale)?;
+        let crossing = self.crossings.get_mut(&key).ok_or(Refusal::Stale)?;
+        if !crossing.has_token() {
+            return Err(Refusal::Stale.into());
         }
+        crossing.asked_place = Some(ino);
+        let attempt = crossing.attempt;
+        if self.others[&plate].boot != 0 {
+            self.send(plate, PeerMessage::AskPlace { key, attempt, ino }, queue);
+        }
+        Err(Stop::Wait(Wait::Guard(key)))
     }
 
     /// Adds what the planned events owe to other plates.
@@ -164,17 +284,28 @@ impl Peers {
         let crossing = self.crossings.remove(&key);
         // Others wait for the rows that it has guarded.
         self.wants_commit |= crossing.is_some() && !events.is_empty();
-        let held = crossing.into_iter().flat_map(|crossing| crossing.held.into_keys());
-        let mut unowed: BTreeSet<PlateId> = held.map(|(plate, _)| plate).collect();
+        let mut unowed = crossing.as_ref().map(Crossing::plates).unwrap_or_default();
         for event in events {
             if let Event::Owes { to, .. } = event {
                 unowed.remove(to);
                 self.note(event, last);
             }
         }
-        for plate in unowed {
-            self.send(plate, PeerMessage::Release { key }, queue);
+        let is_move = !events.is_empty() && crossing.is_some_and(|crossing| crossing.has_token());
+        if is_move {
+            self.moves.insert(key, last);
+            unowed.remove(&Row::TOKEN.plate);
         }
+        self.release(key, unowed, queue);
+        self.end_own_guards(key, is_move);
+    }
+
+    /// The guards of an own operation on own rows end; the token only if it is not kept.
+    fn end_own_guards(&mut self, key: OpKey, keeps_token: bool) {
+        let own = self.plate;
+        self.guards.retain(|ino, guard| {
+            (guard.holder, guard.key) != (own, key) || (keeps_token && *ino == Row::TOKEN.ino)
+        });
     }
 
     /// An effect is owed.
@@ -183,40 +314,117 @@ impl Peers {
         peer.last_owed = peer.last_owed.max(number);
         peer.owed.insert(number, owed);
     }
+
+    /// Attributes, after these events, of an inode of another plate that they are about.
+    pub(crate) fn attr_after(&self, key: OpKey, subject: Option<Ino>, events: &[Event]) -> Option<Attr> {
+        let subject = subject.filter(|ino| self.other_of(*ino).is_some())?;
+        let Some(crossing) = self.crossings.get(&key) else { return born_elsewhere(events) };
+        let before = crossing.other_row(subject)??.row.attr.clone();
+        let after = |nlink: u32, parent: Ino, time: Time| Attr {
+            nlink,
+            parent,
+            ctime: before.ctime.max(time),
+            ..before.clone()
+        };
+        match events.first() {
+            Some(Event::Link { time, .. }) => Some(after(before.nlink + 1, before.parent, *time)),
+            Some(Event::Unlink { kind, time, .. }) if *kind != Kind::Dir && before.nlink > 1 => {
+                Some(after(before.nlink - 1, before.parent, *time))
+            }
+            Some(Event::Rename { to, time, .. }) => Some(after(before.nlink, *to, *time)),
+            Some(_) => None,
+            None => Some(before),
+        }
+    }
 }
 
-/// All inodes of other plates that the names of an operation bear, if it may rest on this one. All are asked for in order, so an
-/// operation that is sent again finds the guards of its first attempt, and returns none of them.
-fn named_elsewhere(ns: &Namespace, op: &Op, ino: Ino) -> Result<BTreeSet<Ino>, Stop> {
-    let names = match op {
-        Op::Rmdir { parent, name } => vec![(*parent, name)],
-        Op::Rename { from, from_name, to, to_name, .. } if from == to => {
-            vec![(*from, from_name), (*to, to_name)]
+impl Engine {
+    /// Takes the guards that an operation over plates needs, as far as it knows; waits until it has them. An operation that was answered
+    /// before a restart takes no leases from clients: it took place before they got them.
+    pub(crate) fn acquire(
+        &mut self,
+        (op, key): (&Op, OpKey),
+        is_settled: bool,
+        m: &Moment,
+    ) -> Result<(), Stop> {
+        loop {
+            let Some(peers) = &mut self.peers else { return Ok(()) };
+            let (plate, plates) = (peers.plate, peers.plates);
+            let Some(crossing) = peers.crossings.get_mut(&key) else { return Ok(()) };
+            if crossing.asked.is_some() || crossing.asked_place.is_some() {
+                return Err(Stop::Wait(Wait::Guard(key)));
+            }
+            let ns = &self.shards.ns;
+            let mut wanted = rows_of(ns, plates, op, crossing)?;
+            let is_complete = wanted.iter().all(|row| crossing.held.contains_key(row));
+            if is_complete && is_move(&OverPlates { ns, crossing }, op)? {
+                wanted.insert(Row::TOKEN);
+            }
+            crossing.wanted = wanted;
+            let mut rows = crossing.hinted.union(&crossing.wanted);
+            let Some(&next) = rows.find(|row| !crossing.held.contains_key(row)) else { return Ok(()) };
+            let is_late = crossing.held.last_key_value().is_some_and(|(last, _)| *last > next);
+            if next.plate != plate {
+                crossing.asked = Some((next, is_late, name_in(op, next.ino)));
+                let guard = crossing.ask(key);
+                if let Some((to, guard)) = guard.filter(|(to, _)| peers.others[to].boot != 0) {
+                    peers.send(to, guard, &mut self.queue);
+                }
+                return Err(Stop::Wait(Wait::Guard(key)));
+            }
+            if self.guard_own_row(next.ino, key, is_late, is_settled, m)? {
+                let peers = self.peers.as_mut().expect("looked at above");
+                let crossing = peers.crossings.get_mut(&key).expect("looked at above");
+                crossing.held.insert(next, Held::Own);
+            } else {
+                let peers = self.peers.as_mut().expect("looked at above");
+                peers.begin_again(key, &mut self.queue);
+                self.wake_unguarded();
+            }
         }
-        // Only directories live elsewhere than their names.
-        Op::Unlink { .. } => return Err(Refusal::IsDir.into()),
-        Op::Link { .. } | Op::LinkUnnamed { .. } | Op::Rename { .. } | Op::Clone { .. } => {
-            return Err(Refusal::CrossDevice.into());
-        }
-        Op::Make { .. }
-        | Op::MakeUnnamed { .. }
-        | Op::SetAttr { .. }
-        | Op::Write { .. }
-        | Op::Remap { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::SetFlags { .. }
-        | Op::Reclaim { .. } => return Err(Refusal::Stale.into()),
-    };
-    let mut named = BTreeSet::new();
-    for (dir, name) in names {
-        named.extend(ns.lookup(&Cred::ROOT, dir, name)?.filter(|ino| !ns.owns(*ino)));
     }
-    if named.contains(&ino) { Ok(named) } else { Err(Refusal::CrossDevice.into()) }
+
+    /// Guards an own row for an own operation. False if another has it, and the operation must not wait for it.
+    fn guard_own_row(
+        &mut self,
+        ino: Ino,
+        key: OpKey,
+        is_late: bool,
+        is_settled: bool,
+        m: &Moment,
+    ) -> Result<bool, Stop> {
+        let Some(peers) = &self.peers else { return Ok(true) };
+        if let Some(guard) = peers.guards.get(&ino) {
+            return match (guard.holder, guard.key) == (peers.plate, key) {
+                true => Ok(true),
+                false if is_late => Ok(false),
+                false => Err(Stop::Wait(Wait::Guarded(ino))),
+            };
+        }
+        if ino != Row::TOKEN.ino {
+            self.await_birth(ino)?;
+            self.await_leases(ino, is_settled, m)?;
+        }
+        let Some(peers) = &mut self.peers else { return Ok(true) };
+        let (holder, boot) = (peers.plate, peers.boot);
+        let attempt = peers.crossings.get(&key).map_or(0, Crossing::attempt);
+        peers.note_guard(ino, Guard { holder, key, boot, attempt, position: Position(0) });
+        Ok(true)
+    }
+}
+
+/// Whether an operation moves what it names from one directory to another, or exchanges it.
+pub(super) fn moved(op: &Op) -> Option<((Ino, &Name), (Ino, &Name), RenameHow)> {
+    match op {
+        Op::Rename { from, from_name, to, to_name, how } if from != to => {
+            Some(((*from, from_name), (*to, to_name), *how))
+        }
+        _ => None,
+    }
 }
 
 /// Attributes of a directory that is born at another plate, as the deciding one answers them.
-pub(crate) fn born_elsewhere(events: &[Event]) -> Option<Attr> {
+fn born_elsewhere(events: &[Event]) -> Option<Attr> {
     let attr = events.first()?.born(Position(0))?;
     (attr.kind == Kind::Dir).then_some(attr)
 }

@@ -1,12 +1,13 @@
 //! Effects: the events of a decision, carried out at a plate that owns rows of them.
 
 use chiton_model::{Event, FrameEvents, Over, Role};
+use chiton_namespace::{ContentIn, PlanState};
 use chiton_types::frame::FrameHeader;
-use chiton_types::{Ino, PlateId, Position, Seq, SessionId};
+use chiton_types::{Ino, Kind, PlateId, Position, Seq, SessionId};
 use chiton_wire::OpKey;
 
 use crate::engine::Engine;
-use crate::parts::Clients;
+use crate::moment::{Health, Moment};
 use crate::step::{Command, Stop, malformed};
 use crate::wait_queue::Wait;
 
@@ -19,6 +20,7 @@ impl Engine {
         key: OpKey,
         count: u32,
         events: &[u8],
+        m: &Moment,
     ) -> Result<(), Stop> {
         let Some(peer) = self.peers.as_mut().and_then(|peers| peers.others.get_mut(&from)) else {
             return Ok(());
@@ -35,13 +37,16 @@ impl Engine {
         let mut frame = vec![Event::CarriedOut { from, number, session, seq }];
         let mut needs = Vec::new();
         for event in FrameEvents::new(Position(0), count, events) {
-            let (_, mut event) = event.map_err(|_| malformed_effect())?;
-            self.clients.decide_lives(&mut event);
+            let (_, event) = event.map_err(|_| malformed_effect())?;
             needs.extend(self.shards.ns.needs(&event));
             frame.push(event);
         }
         if !needs.is_empty() {
             return Err(Stop::Missing(needs));
+        }
+        let lingers = m.health == Health::Good && !m.store_full;
+        for event in &mut frame {
+            self.decide_lives(event, lingers);
         }
         let mut position = self.output.position.next();
         // An inode that the effect itself makes is not there before it is applied.
@@ -77,14 +82,14 @@ impl Engine {
             peers.note(&frame[0], position);
         }
         for event in &frame[1..] {
-            self.effect_applied(event);
+            self.effect_applied(event, lingers, m);
         }
         self.wake_unguarded();
         Ok(())
     }
 
     /// What else changes with an event that another plate has decided.
-    fn effect_applied(&mut self, event: &Event) {
+    fn effect_applied(&mut self, event: &Event, lingers: bool, m: &Moment) {
         let footprint = event.footprint();
         if let Event::Make { ino, .. } = event {
             let born = *ino;
@@ -96,10 +101,34 @@ impl Engine {
         }
         let Some(ino) = footprint.loser().filter(|ino| self.shards.ns.owns(*ino)) else { return };
         match self.shards.ns.attr(ino) {
-            // Its last open ends it.
-            Ok(attr) if attr.nlink == 0 => drop(self.shards.orphans.insert(ino)),
+            Ok(attr) if attr.nlink == 0 => {
+                let is_new = self.shards.orphans.insert(ino);
+                if is_new && lingers && matches!(event, Event::Rename { .. }) {
+                    self.shards.linger(ino, m);
+                } else if is_new && !self.clients.opens.is_open(ino) {
+                    self.shards.reclaims.push_back(ino);
+                }
+            }
             Ok(_) => {}
-            Err(_) => self.clients.leases.forget(ino),
+            Err(_) => {
+                self.clients.leases.forget(ino);
+                self.shards.fragments.remove(&ino);
+            }
+        }
+    }
+
+    /// Whether an inode without a name stays, for those that have it open or because its blocks are freed later, is decided where the
+    /// inode is.
+    fn decide_lives(&self, event: &mut Event, lingers: bool) {
+        let (ino, orphan, lingers) = match event {
+            Event::Unlink { ino, orphan, .. } => (*ino, orphan, false),
+            Event::Rename { over: Over::Replaced { ino, orphan, .. }, .. } => (*ino, orphan, lingers),
+            _ => return,
+        };
+        if let Ok(inode) = PlanState::inode(&self.shards.ns, ino) {
+            let is_last = inode.kind == Kind::Dir || inode.nlink <= 1;
+            let stays = lingers || inode.content == ContentIn::Blocks || self.clients.opens.is_open(ino);
+            *orphan = is_last && stays;
         }
     }
 
@@ -108,17 +137,6 @@ impl Engine {
         let Some(peer) = self.peers.as_ref().and_then(|peers| peers.others.get(&to)) else { return };
         if peer.owed.range(..=upto).next().is_some() {
             self.commit_peer_event(&Event::Settled { to, upto });
-        }
-    }
-}
-
-impl Clients {
-    /// Whether an inode without a name stays for those that have it open is decided where the inode is.
-    fn decide_lives(&self, event: &mut Event) {
-        if let Event::Unlink { ino, orphan, .. }
-        | Event::Rename { over: Over::Replaced { ino, orphan }, .. } = event
-        {
-            *orphan = self.opens.is_open(*ino);
         }
     }
 }

@@ -3,11 +3,13 @@
 //! Invariants:
 //! - A row has one guard at most. It is granted when its frame is durable, with the row as it then is and stays.
 //! - While a plate waits for its sessions after a start it grants only guards that its journal holds already.
+//! - An operation that asks late, out of order, waits for no other operation.
 
 use chiton_model::Event;
-use chiton_namespace::PlanState;
-use chiton_types::{Ino, Kind, PlateId, Position};
-use chiton_wire::{GuardedRow, LeaseMode, OpKey, PeerMessage};
+use chiton_namespace::permission::ACL_ACCESS;
+use chiton_namespace::{Fault, PlanState};
+use chiton_types::{Attr, Ino, Kind, Name, PlateId, Position};
+use chiton_wire::{GuardedRow, LeaseMode, OpKey, PeerMessage, TOKEN};
 use smallvec::smallvec;
 
 use super::Guard;
@@ -17,15 +19,20 @@ use crate::sessions::Slot;
 use crate::step::Stop;
 use crate::wait_queue::{Task, Wait};
 
+/// A request for a guard.
+pub(super) struct Asked<'a> {
+    pub(super) key: OpKey,
+    pub(super) attempt: u64,
+    pub(super) takes_over: bool,
+    pub(super) is_late: bool,
+    pub(super) ino: Ino,
+    pub(super) name: Option<&'a Name>,
+}
+
 impl Engine {
     /// Guards a row for an operation of another plate, and grants it.
-    pub(super) fn guard_row(
-        &mut self,
-        from: PlateId,
-        (key, attempt, takes_over): (OpKey, u64, bool),
-        ino: Ino,
-        m: &Moment,
-    ) -> Result<(), Stop> {
+    pub(super) fn guard_row(&mut self, from: PlateId, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
+        let Asked { key, attempt, takes_over, is_late, ino, name } = *asked;
         let Some(peers) = &self.peers else { return Ok(()) };
         let boot = peers.others[&from].boot;
         match peers.guards.get(&ino) {
@@ -37,25 +44,32 @@ impl Engine {
                 if position > m.durable {
                     return Err(Stop::Wait(Wait::Durable(position)));
                 }
-                let row = self.guarded_row(ino)?;
+                let row = if ino == TOKEN { None } else { self.guarded_row(ino, name)? };
                 return self.grant(from, (key, attempt), ino, row);
             }
-            Some(_) => return Err(Stop::Wait(Wait::Guarded(ino))),
-            None if peers.opened_at.is_none() => return Err(Stop::Wait(Wait::Recovery)),
-            None => {}
+            guard => {
+                let is_open = peers.opened_at.is_some();
+                if is_late && (guard.is_some() || !is_open) {
+                    peers.send(from, PeerMessage::Occupied { key, attempt, ino }, &mut self.queue);
+                    return Ok(());
+                }
+                if guard.is_some() {
+                    return Err(Stop::Wait(Wait::Guarded(ino)));
+                }
+                if !is_open {
+                    return Err(Stop::Wait(Wait::Recovery));
+                }
+            }
         }
-        self.await_birth(ino)?;
-        match self.guarded_row(ino) {
-            Ok(_) => {}
-            Err(Stop::Missing(needs)) => return Err(Stop::Missing(needs)),
-            Err(_) => return self.grant(from, (key, attempt), ino, None),
-        }
-        self.may_change(m)?;
-        let leases = &mut self.clients.leases;
-        if leases.conflict(ino, Slot::SERVER, LeaseMode::None, m.mono)
-            || leases.names_taken(ino, Slot::SERVER, m.mono)
-        {
-            return Err(Stop::Wait(Wait::Leases(smallvec![ino])));
+        if ino != TOKEN {
+            self.await_birth(ino)?;
+            match self.guarded_row(ino, name) {
+                Ok(_) => {}
+                Err(Stop::Missing(needs)) => return Err(Stop::Missing(needs)),
+                Err(_) => return self.grant(from, (key, attempt), ino, None),
+            }
+            self.may_change(m)?;
+            self.await_leases(ino, false, m)?;
         }
         let OpKey { session, seq } = key;
         self.commit_peer_event(&Event::Guarded { ino, holder: from, boot, attempt, session, seq });
@@ -65,14 +79,54 @@ impl Engine {
         Err(Stop::Wait(Wait::Durable(self.output.position)))
     }
 
-    fn guarded_row(&self, ino: Ino) -> Result<Option<GuardedRow>, Stop> {
+    /// Waits until no client has a lease on an inode, or pending operations in it. None is waited for by an operation that took place
+    /// before they got them.
+    pub(super) fn await_leases(&mut self, ino: Ino, is_settled: bool, m: &Moment) -> Result<(), Stop> {
+        match self.shards.ns.attr(ino) {
+            Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            Err(_) => return Ok(()),
+            Ok(_) => {}
+        }
+        let leases = &mut self.clients.leases;
+        let is_leased = !is_settled
+            && (leases.conflict(ino, Slot::SERVER, LeaseMode::None, m.mono)
+                || leases.names_taken(ino, Slot::SERVER, m.mono));
+        if is_leased { Err(Stop::Wait(Wait::Leases(smallvec![ino]))) } else { Ok(()) }
+    }
+
+    fn guarded_row(&self, ino: Ino, name: Option<&Name>) -> Result<Option<GuardedRow>, Stop> {
         let ns = &self.shards.ns;
         let attr = ns.attr(ino)?;
-        let is_empty = match attr.kind {
-            Kind::Dir => PlanState::is_empty(ns, &PlanState::inode(ns, ino)?)?,
-            _ => true,
+        let facts = PlanState::inode(ns, ino)?;
+        let is_dir = attr.kind == Kind::Dir;
+        let is_empty = !is_dir || PlanState::is_empty(ns, &facts)?;
+        let named = match name.filter(|_| is_dir) {
+            Some(name) => ns.named(ino, name)?,
+            None => None,
         };
-        Ok(Some(GuardedRow { attr, is_empty }))
+        let list = match attr.flags & Attr::ACCESS_LIST {
+            0 => None,
+            _ => PlanState::xattrs(ns, &facts)?.and_then(|xattrs| xattrs.0.get(ACL_ACCESS).cloned()),
+        };
+        Ok(Some(GuardedRow { attr, is_empty, named, access: list }))
+    }
+
+    /// A directory above the target of a move, as it is: the move holds the token, so it keeps its parent.
+    pub(super) fn show_place(
+        &mut self,
+        to: PlateId,
+        (key, attempt): (OpKey, u64),
+        ino: Ino,
+    ) -> Result<(), Stop> {
+        let attr = match self.shards.ns.attr(ino) {
+            Ok(attr) => Some(attr),
+            Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
+            Err(_) => None,
+        };
+        if let Some(peers) = &self.peers {
+            peers.send(to, PeerMessage::Place { key, attempt, ino, attr }, &mut self.queue);
+        }
+        Ok(())
     }
 
     fn grant(
@@ -89,18 +143,18 @@ impl Engine {
     }
 
     /// Guards that another plate does not need any more, and its requests for such.
-    pub(super) fn end_guards(&mut self, holder: PlateId, ended: impl Fn(&Guard) -> bool) {
+    pub(super) fn end_guards(&mut self, holder: PlateId, ended: impl Fn(Ino, &Guard) -> bool) {
         let Some(peers) = &self.peers else { return };
         let boot = peers.others[&holder].boot;
         self.drop_tasks(|task| match task.asked_by_peer() {
-            Some((from, PeerMessage::Guard { key, attempt, .. })) => {
+            Some((from, PeerMessage::Guard { key, attempt, ino, .. })) => {
                 let asked = Guard { holder, key: *key, boot, attempt: *attempt, position: Position(0) };
-                *from == holder && ended(&asked)
+                *from == holder && ended(*ino, &asked)
             }
             _ => false,
         });
         let Some(peers) = &self.peers else { return };
-        let is_ended = |(_, guard): &(&Ino, &Guard)| guard.holder == holder && ended(guard);
+        let is_ended = |(ino, guard): &(&Ino, &Guard)| guard.holder == holder && ended(**ino, guard);
         let guards = peers.guards.iter().filter(is_ended).map(|(ino, guard)| (*ino, guard.key));
         for (ino, OpKey { session, seq }) in guards.collect::<Vec<_>>() {
             self.commit_peer_event(&Event::GuardEnded { ino, holder, session, seq });
@@ -120,9 +174,15 @@ impl Engine {
     }
 
     /// A plate has carried out again what it had answered before its start.
-    pub(super) fn peer_opened(&mut self, plate: PlateId) {
+    pub(super) fn peer_opened(&mut self, plate: PlateId, moves: &[OpKey]) {
         let Some(peers) = &self.peers else { return };
         let boot = peers.others[&plate].boot;
+        // The effects of those that were taken over came before this.
+        self.end_guards(plate, |ino, guard| {
+            let keeps_token = ino == TOKEN && moves.contains(&guard.key);
+            guard.boot < boot && !keeps_token
+        });
+        let Some(peers) = &self.peers else { return };
         if peers.lent.values().any(|lent| lent.to == plate && lent.boot < boot) {
             self.commit_peer_event(&Event::PeerOpened { plate, boot });
         }
@@ -130,7 +190,7 @@ impl Engine {
     }
 
     /// Requests for rows that are guarded no more go on.
-    pub(super) fn wake_unguarded(&mut self) {
+    pub(crate) fn wake_unguarded(&mut self) {
         let Some(peers) = &self.peers else { return };
         let guards = &peers.guards;
         let is_free = |wait: &Wait| matches!(wait, Wait::Guarded(ino) if !guards.contains_key(ino));
@@ -150,10 +210,11 @@ impl super::Peers {
         }
     }
 
-    /// The guards of an operation end.
+    /// The guards of an operation end, but not the token.
     pub(super) fn note_guards_end(&mut self, holder: PlateId, key: OpKey) {
         let is_ended = |guard: &Guard| (guard.holder, guard.key) == (holder, key);
-        let ended = self.guards.iter().filter(|(_, guard)| is_ended(guard)).map(|(ino, _)| *ino);
+        let guards = self.guards.iter().filter(|(ino, guard)| is_ended(guard) && **ino != TOKEN);
+        let ended = guards.map(|(ino, _)| *ino);
         for ino in ended.collect::<Vec<_>>() {
             self.note_guard_end(ino);
         }

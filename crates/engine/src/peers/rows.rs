@@ -183,6 +183,9 @@ impl Peers {
             }
         }
         for (ino, Guard { holder, key, boot, attempt, .. }) in &self.guards {
+            if *holder == self.plate {
+                continue;
+            }
             let mut value = Vec::with_capacity(34);
             value.put_u16(holder.0);
             value.put_u64(*boot);

@@ -47,25 +47,112 @@ fn mounts_show_one_tree_and_each_sees_what_the_other_does() {
     let seen = tree(a);
     assert_eq!(seen.len(), DIRS * 5);
     assert_eq!(seen, tree(b));
-    // Files do not leave their plate. Programs copy where they cannot rename or link.
-    let (mut stayed, mut refused) = (0, 0);
     for n in 1..DIRS {
         let (from, to) = (a.join(format!("d{n}/moved")), a.join("d0").join(format!("from-{n}")));
-        match fs::hard_link(&from, &to) {
-            Ok(()) => stayed += 1,
-            Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
-                fs::copy(&from, &to).expect("copied");
-                refused += 1;
-            }
-            Err(error) => panic!("{error}"),
-        }
+        fs::hard_link(&from, &to).expect("linked");
         assert_eq!(fs::read(b.join("d0").join(format!("from-{n}"))).expect("read"), b"0123456789");
+        assert_eq!(fs::metadata(b.join(format!("d{n}/moved"))).expect("there").nlink(), 2);
     }
-    assert!(stayed > 0 && refused > 0, "{stayed} links on one plate, {refused} to another");
     for n in 0..DIRS {
         let (here, there) = if n % 2 == 0 { (b, a) } else { (a, b) };
         fs::remove_dir_all(here.join(format!("d{n}"))).expect("removed");
         assert!(!there.join(format!("d{n}")).exists());
     }
     assert_eq!((tree(a), tree(b)), Default::default());
+}
+
+/// S118.
+#[test]
+fn files_get_names_in_directories_of_all_plates() {
+    let mounts = TwoMounts::over_plates(PLATES);
+    let (a, b) = (&mounts.a.dir, &mounts.b.dir);
+    for n in 0..DIRS {
+        fs::create_dir(a.join(format!("d{n}"))).expect("made");
+    }
+    for n in 0..DIRS {
+        let (here, there) = if n % 2 == 0 { (a, b) } else { (b, a) };
+        let (dir, next) = (format!("d{n}"), format!("d{}", (n + 1) % DIRS));
+        // A file that one mount writes, and the other has open while it moves and loses its names.
+        fs::write(here.join(&dir).join("file"), vec![n as u8; 70_000]).expect("written");
+        let open = fs::File::open(there.join(&dir).join("file")).expect("open");
+        fs::rename(here.join(&dir).join("file"), here.join(&next).join("moved")).expect("moved");
+        assert!(!there.join(&dir).join("file").exists());
+        assert_eq!(fs::read(there.join(&next).join("moved")).expect("read"), vec![n as u8; 70_000]);
+        fs::hard_link(there.join(&next).join("moved"), there.join(&dir).join("again")).expect("linked");
+        assert_eq!(fs::metadata(here.join(&next).join("moved")).expect("there").nlink(), 2);
+        // Over another file.
+        fs::write(here.join(&dir).join("over"), b"short").expect("written");
+        fs::rename(here.join(&dir).join("over"), here.join(&next).join("moved")).expect("replaced");
+        assert_eq!(fs::read(there.join(&next).join("moved")).expect("read"), b"short");
+        assert_eq!(open.metadata().expect("open").nlink(), 1);
+        fs::remove_file(there.join(&dir).join("again")).expect("removed");
+        assert_eq!(open.metadata().expect("open").nlink(), 0);
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut &open, &mut content).expect("read");
+        assert_eq!(content, vec![n as u8; 70_000]);
+        fs::remove_file(here.join(&next).join("moved")).expect("removed");
+    }
+    for n in 0..DIRS {
+        fs::remove_dir(b.join(format!("d{n}"))).expect("empty");
+    }
+}
+
+/// S118.
+#[test]
+fn directories_move_between_plates_and_never_below_themselves() {
+    let mounts = TwoMounts::over_plates(PLATES);
+    let (a, b) = (&mounts.a.dir, &mounts.b.dir);
+    for n in 0..DIRS {
+        fs::create_dir_all(a.join(format!("d{n}/sub/below"))).expect("made");
+        fs::write(a.join(format!("d{n}/sub/below/file")), format!("of {n}")).expect("written");
+    }
+    for n in 1..DIRS {
+        let (here, there) = if n % 2 == 0 { (a, b) } else { (b, a) };
+        let (from, to) = (format!("d{n}/sub"), format!("d0/sub-{n}"));
+        let below = here.join(&from).join("below/itself");
+        let refused = fs::rename(here.join(&from), below).expect_err("below itself");
+        assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+        fs::rename(here.join(&from), here.join(&to)).expect("moved");
+        assert_eq!(
+            fs::read(there.join(&to).join("below/file")).expect("read"),
+            format!("of {n}").into_bytes()
+        );
+        assert!(!there.join(&from).exists());
+        assert_eq!(fs::metadata(there.join("d0")).expect("there").nlink(), 3 + n as u64);
+    }
+    assert_eq!(tree(a), tree(b));
+}
+
+/// S118. Two mounts move each other's directories at the same time: each directory stays in the tree.
+#[test]
+fn moves_of_two_mounts_meet() {
+    let mounts = TwoMounts::over_plates(PLATES);
+    for n in 0..6 {
+        fs::create_dir(mounts.a.dir.join(format!("d{n}"))).expect("made");
+    }
+    let dirs = [mounts.a.dir.clone(), mounts.b.dir.clone()];
+    let move_about = |at: usize| {
+        let root = dirs[at].clone();
+        move || {
+            let mut moved = 0;
+            for round in 0..60_usize {
+                let (from, to) = ((round * 5 + at) % 6, (round * 7 + at * 3 + 1) % 6);
+                let places =
+                    [format!("d{from}"), format!("d{to}/d{from}"), format!("d{}/d{from}", (to + 1) % 6)];
+                let source = places.iter().find(|place| root.join(place).exists());
+                let target = &places[round % 3];
+                let is_moved =
+                    source.is_some_and(|source| fs::rename(root.join(source), root.join(target)).is_ok());
+                moved += usize::from(is_moved);
+            }
+            moved
+        }
+    };
+    let threads: Vec<_> = (0..2).map(|at| std::thread::spawn(move_about(at))).collect();
+    let moved: usize = threads.into_iter().map(|thread| thread.join().expect("moved about")).sum();
+    assert!(moved > 10, "{moved} moves");
+    let seen = tree(&mounts.a.dir);
+    assert_eq!(seen, tree(&mounts.b.dir));
+    let names: Vec<&str> = seen.iter().map(|(path, _)| path.rsplit('/').next().expect("a name")).collect();
+    assert_eq!(names.len(), 6, "{names:?}");
 }

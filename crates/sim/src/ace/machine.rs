@@ -322,20 +322,12 @@ impl Machine {
     pub(super) fn crosses(&self, change: &Change) -> bool {
         let place = self.plates.of(change.place());
         let elsewhere = |ino: Ino| self.plates.of(ino) != place;
-        let named =
-            |dir: Ino, name: &Name| self.model.node(dir).and_then(|dir| dir.entries.get(name)).copied();
         match change {
             _ if self.plates.count() == 1 => false,
-            Change::Link { ino, .. } => elsewhere(*ino),
-            Change::Rename { from, from_name, to, to_name, .. } if from != to => {
-                let moved = [named(*from, from_name), named(*to, to_name)];
-                elsewhere(*from)
-                    || moved.into_iter().flatten().any(elsewhere)
-                    // A directory that moves must not come below itself: the plate asks what lies above it.
-                    || moved.into_iter().flatten().any(|ino| self.is_dir(ino))
-                        && [*from, *to].into_iter().any(|dir| self.model.above(dir).into_iter().any(elsewhere))
-            }
-            Change::Rename { .. }
+            // The whiteout's number comes from the plate of the directory that it is left in.
+            Change::Rename { from, how, .. } if how.leaves_whiteout() => elsewhere(*from),
+            Change::Link { .. }
+            | Change::Rename { .. }
             | Change::Make { .. }
             | Change::MakeUnnamed { .. }
             | Change::LinkUnnamed { .. }
@@ -351,10 +343,6 @@ impl Machine {
             | Change::Open { .. }
             | Change::Close { .. } => false,
         }
-    }
-
-    fn is_dir(&self, ino: Ino) -> bool {
-        self.model.node(ino).is_some_and(|node| node.kind == chiton_types::Kind::Dir)
     }
 
     /// The same for one that makes an inode.

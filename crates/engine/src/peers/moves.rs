@@ -1,0 +1,116 @@
+//! Moves of directories to another parent. Each holds the token, a guard at the first plate, so that no two of them together make a
+//! loop.
+//!
+//! Invariants:
+//! - The token is held until the deciding frame and all effects of the move are durable, also where the move owes no effect, and
+//!   through a restart of the decider.
+//! - With the token at hand the parents above the target stay as they are, guarded or not.
+
+use std::collections::BTreeSet;
+
+use chiton_model::{Event, FrameEvents, Op, Over, RenameHow};
+use chiton_namespace::{Fault, PlanState};
+use chiton_types::{Ino, Kind, Name, Position};
+use chiton_wire::{OpKey, PeerMessage};
+
+use super::crossing::moved;
+use super::order::Row;
+use super::{Guard, Peers};
+use crate::engine::Engine;
+use crate::parts::Queue;
+
+/// Whether an operation gives a directory another parent, if it is carried out on this state.
+pub(super) fn is_move<S: PlanState>(state: &S, op: &Op) -> Result<bool, Fault> {
+    let Some((from, to, how)) = moved(op) else { return Ok(false) };
+    let is_dir = |(dir, name): (Ino, &Name)| -> Result<bool, Fault> {
+        let found = |fault| match fault {
+            Fault::Refused(_) => Ok(false),
+            fault => Err(fault),
+        };
+        let dir = match state.inode(dir) {
+            Ok(dir) if dir.kind == Kind::Dir => dir,
+            Ok(_) => return Ok(false),
+            Err(fault) => return found(fault),
+        };
+        match state.entry(&dir, name).and_then(|ino| ino.map(|ino| state.inode(ino)).transpose()) {
+            Ok(inode) => Ok(inode.is_some_and(|inode| inode.kind == Kind::Dir)),
+            Err(fault) => found(fault),
+        }
+    };
+    Ok(is_dir(from)? || (how == RenameHow::Exchange && is_dir(to)?))
+}
+
+/// Whether events give a directory another parent.
+pub(crate) fn moves_directory(events: &[Event]) -> bool {
+    events.iter().any(|event| match event {
+        Event::Rename { from, to, kind, over, .. } => {
+            let is_exchanged = matches!(over, Over::Exchanged { kind: Kind::Dir, .. });
+            from != to && (*kind == Kind::Dir || is_exchanged)
+        }
+        _ => false,
+    })
+}
+
+impl Peers {
+    /// After a start: the moves whose effects are owed keep the token.
+    pub(super) fn restore_moves(&mut self) {
+        for owed in self.others.values().flat_map(|peer| peer.owed.values()) {
+            let events = FrameEvents::new(owed.position, owed.count, &owed.events);
+            let events: Vec<Event> = events.filter_map(|event| Some(event.ok()?.1)).collect();
+            if moves_directory(&events) {
+                self.moves.insert(owed.key, owed.position);
+            }
+        }
+        if self.plate != Row::TOKEN.plate || self.guards.contains_key(&Row::TOKEN.ino) {
+            return;
+        }
+        if let Some((&key, _)) = self.moves.first_key_value() {
+            let (holder, boot, attempt) = (self.plate, self.boot, 0);
+            let guard = Guard { holder, key, boot, attempt, position: Position(0) };
+            self.note_guard(Row::TOKEN.ino, guard);
+        }
+    }
+
+    /// The operations that keep the token.
+    pub(super) fn keys_of_moves(&self) -> impl Iterator<Item = OpKey> {
+        self.moves.keys().copied()
+    }
+
+    /// The lowest position of a move: others wait for the token until it is durable.
+    pub(super) fn move_wanted(&self) -> Option<Position> {
+        self.moves.values().copied().min()
+    }
+
+    /// Returns the token of moves that are durable everywhere. True if there are such.
+    fn return_tokens(&mut self, durable: Position, queue: &mut Queue) -> bool {
+        let owed: BTreeSet<OpKey> =
+            self.others.values().flat_map(|peer| peer.owed.values()).map(|owed| owed.key).collect();
+        let is_done = |(key, position): &(&OpKey, &Position)| **position <= durable && !owed.contains(key);
+        let done: Vec<OpKey> = self.moves.iter().filter(is_done).map(|(key, _)| *key).collect();
+        for &key in &done {
+            self.moves.remove(&key);
+            if self.plate == Row::TOKEN.plate {
+                let is_its = self
+                    .guards
+                    .get(&Row::TOKEN.ino)
+                    .is_some_and(|guard| (guard.holder, guard.key) == (self.plate, key));
+                if is_its {
+                    self.guards.remove(&Row::TOKEN.ino);
+                }
+            } else {
+                self.send(Row::TOKEN.plate, PeerMessage::Release { key }, queue);
+            }
+        }
+        !done.is_empty()
+    }
+}
+
+impl Engine {
+    /// Returns the token of moves that are durable everywhere.
+    pub(crate) fn return_tokens(&mut self, durable: Position) {
+        let Some(peers) = self.peers.as_mut().filter(|peers| !peers.moves.is_empty()) else { return };
+        if peers.return_tokens(durable, &mut self.queue) {
+            self.wake_unguarded();
+        }
+    }
+}

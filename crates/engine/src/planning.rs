@@ -1,0 +1,64 @@
+//! How an operation is planned: from the rows of this plate, or over those of several.
+
+use chiton_namespace::{Context, Fault, Planned, plan};
+use chiton_types::{Ino, Refusal, Time};
+
+use crate::engine::Engine;
+use crate::execute::OpCall;
+use crate::lingering::lets_linger;
+use crate::moment::Moment;
+use crate::peers::moves_directory;
+use crate::step::Stop;
+
+impl Engine {
+    /// Plans an operation, over several plates if it needs rows of others.
+    pub(crate) fn plan(
+        &mut self,
+        call: &OpCall<'_>,
+        (now, offered): (Time, Ino),
+        is_settled: bool,
+        m: &Moment,
+    ) -> Result<Planned, Stop> {
+        let lingers = lets_linger(call.op, call.slot, m);
+        let key = call.key();
+        if self.peers.as_ref().is_some_and(|peers| !peers.is_crossing(key)) {
+            self.await_rows(call.op)?;
+        }
+        loop {
+            self.acquire((call.op, key), is_settled, m)?;
+            self.events.clear();
+            let (opens, ns) = (&self.clients.opens, &self.shards.ns);
+            let is_open = |ino: Ino| {
+                ns.owns(ino) && (lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true))
+            };
+            let context = Context { cred: call.cred, now, offered, is_open: &is_open };
+            let Some(peers) = &mut self.peers else {
+                return Ok(plan(ns, call.op, &context, &mut self.events)?);
+            };
+            if peers.is_crossing(key) {
+                match peers.plan(ns, (call.op, key), &context, &mut self.events) {
+                    Err(Fault::Elsewhere(ino)) => peers.ask_place(key, ino, &mut self.queue)?,
+                    planned => return Ok(planned?),
+                }
+                continue;
+            }
+            match plan(ns, call.op, &context, &mut self.events) {
+                Ok(planned) if !moves_directory(&self.events) => return Ok(planned),
+                Ok(_) | Err(Fault::Elsewhere(_)) => peers.begin_crossing(ns, call.op, key)?,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+    }
+
+    pub(crate) fn plan_policy(&mut self, call: &OpCall<'_>, now: Time) -> Result<Planned, Stop> {
+        if self.is_realm() {
+            // A decoupled client's engine does not store policies: the main server does.
+            return Err(Refusal::Busy.into());
+        }
+        let (ino, event) = self.shards.plan_policy_op(call.op, call.cred, now)?;
+        // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
+        self.shards.settle()?;
+        self.events.push(event);
+        Ok(Planned { subject: Some(ino), gone: None, other: None })
+    }
+}
