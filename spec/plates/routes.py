@@ -4,10 +4,7 @@ A client sends an operation upon a split directory either to the home or to the 
 The inodes to which it sent (`stage` while it is not answered, the last part of the answer after) say which plate decides.
 """
 from namespace import Broken, base, entries, owner, parts
-
-LOG, DUR = 2, 3           # as in model.py
-READS = ("look", "fsync", "list")
-ASKED = "!asked"          # in an operation under way: the operation with parts in the place of their home
+from state import LOG, DUR
 
 
 def slots(op):
