@@ -21,13 +21,16 @@
 //! A client must treat a lease that is granted by an answer to a request as void if a recall for that inode came
 //! while the request was under way: answer and recall travel on two connections.
 
+mod grants;
+mod limit;
 mod mode;
 mod names;
 mod recalls;
+mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use chiton_types::{Ino, Time};
@@ -41,8 +44,6 @@ use crate::sessions::Slot;
 
 /// Stands for all inodes in a recall: the session that holds everything gives all up.
 pub(crate) const EVERYTHING: Ino = Recall::EVERYTHING;
-/// For how long no leases are given after the last look at those in a subtree that somebody wants for itself.
-const FREEZE: Duration = Duration::from_secs(1);
 /// Most recalls that are out while more are sent only because somebody looked.
 const DOWNGRADES_MAX: usize = 4_096;
 
@@ -103,107 +104,8 @@ impl Leases {
         }
     }
 
-    /// A session can be asked to give leases back from now on. Before, it is given none.
-    pub(crate) fn join(&mut self, slot: Slot) {
-        if self.live.is_empty() {
-            self.change(Change::FirstJoined(slot));
-        }
-        self.come(slot);
-    }
-
     fn change(&mut self, change: Change) {
         self.mode = self.mode.after(change);
-    }
-
-    fn come(&mut self, slot: Slot) {
-        self.live.insert(slot);
-        self.is_shared.store(self.live.len() > 1, Ordering::Relaxed);
-    }
-
-    /// Whether sessions share the file system, now and later.
-    pub(crate) fn is_shared(&self) -> Arc<AtomicBool> {
-        self.is_shared.clone()
-    }
-
-    /// As [`Leases::join`], while sessions come back after a restart: the first one does not hold everything,
-    /// or the resends of the others would have to wait for it, out of their order.
-    pub(crate) fn rejoin(&mut self, slot: Slot) {
-        self.change(Change::Rejoined);
-        self.come(slot);
-    }
-
-    /// A session of before a restart has content in these files that it has not pushed, and has changed names in these
-    /// directories before it said so: it is their holder until it gives them back. None need be there yet: their births may
-    /// be sent again later.
-    pub(crate) fn declare(&mut self, slot: Slot, dirty: &[Ino], dirs: &[Ino], since: Time) {
-        for &ino in dirty {
-            // A second holder cannot be, but by a defect of a client: its push is refused.
-            if self.other_writer(ino, slot).is_none() {
-                self.set(ino, slot, LeaseMode::Exclusive);
-                self.order.push_back((ino, slot));
-            }
-        }
-        for &dir in dirs {
-            if self.names.get(&dir).is_none_or(|holder| holder.slot == slot) {
-                self.born_with_names(dir, slot, since);
-            }
-        }
-    }
-
-    /// No more sessions come back, and their resends are done.
-    pub(crate) fn all_back(&mut self) {
-        self.change(Change::AllBack);
-        let only = self.live.first().copied();
-        if self.table.values().flatten().all(|hold| Some(hold.slot) == only) {
-            self.only_one();
-        }
-    }
-
-    /// A session went; returns the inodes that somebody waits for and that it may have held up.
-    pub(crate) fn leave(&mut self, slot: Slot) -> Vec<Ino> {
-        if !self.live.remove(&slot) {
-            return Vec::new();
-        }
-        self.is_shared.store(self.live.len() > 1, Ordering::Relaxed);
-        self.change(Change::Released(slot));
-        self.names.retain(|_, holder| holder.slot != slot);
-        let mut freed = self.recalls.forget_all(slot);
-        self.only_one();
-        freed.retain(|ino| self.waiting.contains_key(ino));
-        freed.sort_unstable();
-        freed.dedup();
-        freed
-    }
-
-    /// If there is one session only, it holds everything: nobody else holds anything.
-    fn only_one(&mut self) {
-        let only = self.live.first().copied().filter(|_| self.live.len() == 1 && self.recalls.is_empty());
-        if let Some(only) = only.filter(|_| self.mode.lets_one_hold_all()) {
-            self.table.clear();
-            self.order.clear();
-            self.entry_count = 0;
-            self.change(Change::Alone(only));
-        }
-    }
-
-    /// Whether anything is decoupled. While it is, nobody holds everything; after a start nobody does anyway.
-    pub(crate) fn decoupled(&mut self, is_decoupled: bool) {
-        self.change(if is_decoupled { Change::DecouplingBegun } else { Change::DecouplingsEnded });
-        self.only_one();
-    }
-
-    /// Somebody waits for the leases in a subtree: no new ones are given for a while.
-    pub(crate) fn freeze(&mut self, mono: Duration) {
-        if mono >= self.frozen_until {
-            self.change(Change::LeasesGiven);
-        }
-        self.frozen_until = mono + FREEZE;
-    }
-
-    /// They are given again.
-    pub(crate) fn thaw(&mut self) {
-        self.frozen_until = Duration::ZERO;
-        self.change(Change::LeasesGiven);
     }
 
     /// Asks the session that holds everything to give all of it up; or, if it may keep shared leases, to hand over what
@@ -351,26 +253,6 @@ impl Leases {
         Some(out.ino)
     }
 
-    /// A session has nothing buffered and no pending operations. It still counts as caching all that it might cache, which may be
-    /// more than it does.
-    fn hand_over(&mut self, slot: Slot) {
-        self.names.retain(|_, holder| holder.slot != slot);
-        self.change(Change::HandedOver(slot));
-    }
-
-    /// A session holds nothing any more.
-    fn give_up(&mut self, slot: Slot) {
-        self.change(Change::Released(slot));
-        self.names.retain(|_, holder| holder.slot != slot);
-        let mut left = 0;
-        self.table.retain(|_, holds| {
-            holds.retain(|hold| hold.slot != slot);
-            left += holds.len();
-            !holds.is_empty()
-        });
-        self.entry_count = left;
-    }
-
     /// Stores what a session holds.
     fn set(&mut self, ino: Ino, slot: Slot, mode: LeaseMode) {
         // Of the holder of everything the exceptions are stored, of all others what they hold.
@@ -387,76 +269,6 @@ impl Leases {
             self.table.remove(&ino);
         }
         self.entry_count = self.entry_count + after - before;
-    }
-
-    /// Gives a lease if nothing is in the way; returns what the session has now. `asked`: by a request for a lease
-    /// or as the maker, not in passing.
-    pub(crate) fn grant(
-        &mut self,
-        ino: Ino,
-        slot: Slot,
-        mode: LeaseMode,
-        asked: bool,
-        mono: Duration,
-    ) -> LeaseMode {
-        if self.is_paused(mono) {
-            return LeaseMode::None;
-        }
-        if self.is_alone(slot) {
-            return LeaseMode::Exclusive;
-        }
-        if !self.live.contains(&slot) {
-            return LeaseMode::None;
-        }
-        let held = self.mode(ino, slot);
-        if !asked {
-            // Being recalled, wanted by somebody, or fought over: the client must not cache the answer.
-            let being_recalled = self.recalls.has(ino);
-            let fought_over =
-                !self.contended.is_empty() && self.contended.get(&ino).is_some_and(|&until| mono < until);
-            if being_recalled || self.waiting.contains_key(&ino) || (fought_over && held == LeaseMode::None) {
-                return LeaseMode::None;
-            }
-        }
-        if held >= mode {
-            return held;
-        }
-        let others = self.strongest_of_others(ino, slot);
-        if others == LeaseMode::Exclusive || (mode == LeaseMode::Exclusive && others > LeaseMode::None) {
-            return held;
-        }
-        self.set(ino, slot, mode);
-        self.order.push_back((ino, slot));
-        mode
-    }
-
-    /// Gives a shared lease with content that is read, also where it is fought over: a kernel keeps pages, and shows them to
-    /// programs that map or send the file, until it is notified of a change.
-    pub(crate) fn grant_read(&mut self, ino: Ino, slot: Slot, mono: Duration) -> LeaseMode {
-        if self.recalls.has(ino) || self.waiting.contains_key(&ino) {
-            return LeaseMode::None;
-        }
-        self.grant(ino, slot, LeaseMode::Shared, true, mono)
-    }
-
-    /// Gives a session a lease on an inode that it has made, of which nobody else can have heard; returns the lease.
-    pub(crate) fn grant_born(&mut self, ino: Ino, slot: Slot, mode: LeaseMode, mono: Duration) -> LeaseMode {
-        if self.mode.holder().is_none_or(|holder| holder == slot)
-            || self.table.contains_key(&ino)
-            || self.is_paused(mono)
-            || !self.live.contains(&slot)
-        {
-            return self.grant(ino, slot, mode, true, mono);
-        }
-        // The one that holds everything does not hold this.
-        self.set(ino, slot, mode);
-        self.order.push_back((ino, slot));
-        mode
-    }
-
-    /// Whether nobody is given any lease.
-    fn is_paused(&self, mono: Duration) -> bool {
-        mono < self.frozen_until || self.recalls.has(EVERYTHING)
     }
 
     /// Asks the session that keeps others from a shared lease on an inode to downgrade its own to shared, and does not wait:
@@ -495,54 +307,6 @@ impl Leases {
         if let Some(holds) = self.table.remove(&ino) {
             self.entry_count -= holds.len();
         }
-    }
-
-    /// Recalls the oldest leases while there are too many.
-    pub(crate) fn limit(&mut self, mono: Duration) {
-        if self.order.len() > 2 * self.entries_max.max(1024) {
-            let table = &self.table;
-            self.order.retain(|(ino, slot)| {
-                table.get(ino).is_some_and(|holds| holds.iter().any(|h| h.slot == *slot))
-            });
-        }
-        let names_excess = self.names.len().saturating_sub(self.entries_max + self.recalls.len());
-        if names_excess > 0 {
-            // In the order in which they were made, more or less.
-            let dirs: Vec<(Ino, Slot)> = self
-                .names
-                .iter()
-                .take(self.recalls.len() + names_excess)
-                .map(|(dir, holder)| (*dir, holder.slot))
-                .collect();
-            dirs.into_iter().for_each(|(dir, slot)| self.recalls.send(dir, slot, LeaseMode::Shared, mono));
-        }
-        let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
-        while excess > 0 {
-            let Some((ino, slot)) = self.order.pop_front() else { return };
-            if self.mode.holder() == Some(slot) && self.forget_exception(ino, slot) {
-                // Where nothing is noted it counts as holding everything: nobody has to be asked.
-                excess -= 1;
-                continue;
-            }
-            let held = self.table.get(&ino).is_some_and(|holds| holds.iter().any(|h| h.slot == slot));
-            if held && self.live.contains(&slot) {
-                self.recalls.send(ino, slot, LeaseMode::None, mono);
-                excess -= 1;
-            }
-        }
-    }
-
-    /// That the session which holds everything does not hold this is no longer noted. True if it was.
-    fn forget_exception(&mut self, ino: Ino, universal: Slot) -> bool {
-        let Some(holds) = self.table.get_mut(&ino) else { return false };
-        let before = holds.len();
-        holds.retain(|hold| hold.slot != universal || hold.mode > LeaseMode::None);
-        let is_forgotten = holds.len() < before;
-        if holds.is_empty() {
-            self.table.remove(&ino);
-        }
-        self.entry_count -= usize::from(is_forgotten);
-        is_forgotten
     }
 
     /// Somebody waits for the inode.
