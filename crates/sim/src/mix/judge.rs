@@ -16,7 +16,7 @@
 //! that ours itself saw in a place, and replaced there, is no conflict: theirs may have put it there as well, or
 //! moved it away and back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_types::{Ino, Kind};
 
@@ -31,6 +31,8 @@ pub(super) struct Merge<'a> {
     pub(super) merged: &'a View,
     /// Directories that became one with theirs at earlier merges.
     pub(super) twins: &'a BTreeMap<Ino, Ino>,
+    /// Names under which earlier merges of ours put files that ours has elsewhere.
+    pub(super) put: &'a BTreeSet<(Entry, Ino)>,
     /// The trees that ours saw since the last merge, in order.
     pub(super) seen: &'a [View],
     /// By ours since the decoupling began, and since the last merge.
@@ -53,15 +55,14 @@ impl Merge<'_> {
         let [t_all, _] = self.by_theirs;
         let there = |ino: Ino| same.get(&ino).copied().unwrap_or(ino);
         let entry = |(dir, name): &Entry| (there(*dir), name.clone());
-        let o_names: std::collections::BTreeSet<Entry> = o_all.names.iter().map(entry).collect();
-        let o_now: std::collections::BTreeSet<Entry> = match self.by_itself {
+        let o_names: BTreeSet<Entry> = o_all.names.iter().map(entry).collect();
+        let o_now: BTreeSet<Entry> = match self.by_itself {
             true => o_names.clone(),
             false => o_round.names.iter().map(entry).collect(),
         };
         let o_inos = if self.by_itself { &o_all.inos } else { &o_round.inos };
         // Changes of ours to a directory that became one with theirs are changes to theirs.
-        let o_inos: std::collections::BTreeSet<Ino> =
-            o_inos.iter().flat_map(|ino| [*ino, there(*ino)]).collect();
+        let o_inos: BTreeSet<Ino> = o_inos.iter().flat_map(|ino| [*ino, there(*ino)]).collect();
         let loops = o_all.moves_dirs && t_all.moves_dirs;
         for (at, ino) in &self.ours.names {
             let place = entry(at);
@@ -86,10 +87,15 @@ impl Merge<'_> {
             let is_kept = ours_at.get(at).is_some_and(|ours| {
                 ours != ino && (o_inos.contains(ours) || o_now.iter().any(|(dir, _)| dir == ours))
             });
-            if o_now.contains(at) || o_inos.contains(ino) || is_kept {
+            let is = self.merged.names.get(at);
+            // The same where ours has the file elsewhere, and an earlier merge put it there.
+            let is_back = is.is_some_and(|is| {
+                let was_put = self.by_itself || self.put.contains(&(at.clone(), *is));
+                was_put && o_inos.contains(is) && !self.theirs.nodes.contains_key(is)
+            });
+            if o_now.contains(at) || o_inos.contains(ino) || is_kept || is_back {
                 continue;
             }
-            let is = self.merged.names.get(at);
             if is != Some(ino) {
                 return Err(format!("{} is {is:?}, theirs saw {ino:?}", self.theirs.paths[at]));
             }
@@ -97,7 +103,7 @@ impl Merge<'_> {
                 self.like(&self.theirs.paths[at], self.theirs, self.merged, *ino, *ino)?;
             }
         }
-        let ours: std::collections::BTreeSet<Entry> = self.ours.names.keys().map(entry).collect();
+        let ours: BTreeSet<Entry> = self.ours.names.keys().map(entry).collect();
         for (at, ino) in &self.merged.names {
             let aside = at.1.contains(".theirs") || at.1.contains(".ours");
             // A file that theirs removed comes back under its last name.
@@ -147,11 +153,7 @@ impl Merge<'_> {
     }
 
     /// A file that ours wrote in place has the name that ours has, also if theirs saved to another file.
-    fn ours_has_its_name(
-        &self,
-        o_names: &std::collections::BTreeSet<Entry>,
-        loops: bool,
-    ) -> Result<(), String> {
+    fn ours_has_its_name(&self, o_names: &BTreeSet<Entry>, loops: bool) -> Result<(), String> {
         let [_, o_round] = self.by_ours;
         for (at, ino) in &self.ours.names {
             let names = self.ours.names.values().filter(|other| *other == ino).count();
@@ -189,6 +191,15 @@ impl Merge<'_> {
         let content = |view: &View| view.nodes.get(&ino).map(|node| node.content.clone());
         let theirs = content(self.theirs);
         self.seen.iter().any(|view| content(view) == theirs)
+    }
+
+    /// Names that the merge gave to files of ours which neither side has there.
+    pub(super) fn puts(&self) -> Vec<(Entry, Ino)> {
+        let is_put = |(at, ino): &(&Entry, &Ino)| {
+            let has = |view: &View| view.names.get(*at) == Some(*ino);
+            self.ours.nodes.contains_key(*ino) && !has(self.ours) && !has(self.theirs)
+        };
+        self.merged.names.iter().filter(is_put).map(|(at, ino)| (at.clone(), *ino)).collect()
     }
 
     /// Directories of ours that became one with theirs of the same name.
@@ -265,7 +276,7 @@ impl Merge<'_> {
         Ok(())
     }
 
-    fn conflicts_are_reported(&self, o_names: &std::collections::BTreeSet<Entry>) -> Result<(), String> {
+    fn conflicts_are_reported(&self, o_names: &BTreeSet<Entry>) -> Result<(), String> {
         let ([o_all, o_round], [t_all, t_round]) = (self.by_ours, self.by_theirs);
         let Some(reported) = self.conflicts.filter(|_| !self.by_itself) else { return Ok(()) };
         let beside = |a: &Touched, b: &Touched| {
@@ -366,6 +377,19 @@ mod tests {
         on_conflict: &str,
         reported: u64,
     ) -> Result<(), String> {
+        judged_after(&[], base, ours, theirs, merged, on_conflict, reported)
+    }
+
+    /// The same after a merge that put files of ours under these names in the root.
+    fn judged_after(
+        put: &[(&str, u64)],
+        base: &str,
+        ours: &str,
+        theirs: &str,
+        merged: &str,
+        on_conflict: &str,
+        reported: u64,
+    ) -> Result<(), String> {
         // One step after the other.
         let steps = |text: &str| text.split('>').map(view).collect::<Vec<View>>();
         let (ours, theirs, merged) = (steps(ours), steps(theirs), view(merged));
@@ -382,6 +406,7 @@ mod tests {
             theirs,
             merged: &merged,
             twins: &BTreeMap::new(),
+            put: &put.iter().map(|(name, ino)| ((Ino(50), (*name).to_owned()), Ino(*ino))).collect(),
             seen: &seen,
             by_ours: [&o, &o],
             by_theirs: [&t, &t],
@@ -434,5 +459,19 @@ mod tests {
             let about = format!("{base} | {ours} | {theirs} | {merged} | {on_conflict} {reported}");
             assert_eq!(found.is_ok(), right, "{about}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_file_of_ours_that_a_merge_put_aside_prevails_there() {
+        let judged = |put: &[(&str, u64)], ours: &str, on_conflict: &str, merged: &str| {
+            let theirs = "/b=2:b /a.theirs=1:a > /b=2:b /a.theirs=9:t";
+            judged_after(put, "/b=2:b /c=1:a", ours, theirs, merged, on_conflict, 1)
+        };
+        let (put, ours) = (&[("a.theirs", 1)][..], "/b=2:b /c=1:o");
+        assert_eq!(judged(put, ours, "overwrite", "/b=2:b /a.theirs=1:o"), Ok(()));
+        assert_eq!(judged(put, ours, "keep_both", "/b=2:b /a.theirs=1:o /a.theirs.theirs=9:t"), Ok(()));
+        assert!(judged(&[], ours, "overwrite", "/b=2:b /a.theirs=1:o").is_err(), "no merge put it there");
+        assert!(judged(put, "/b=2:b /c=1:a", "overwrite", "/b=2:b /a.theirs=1:a").is_err(), "ours left it");
+        assert!(judged(put, ours, "overwrite", "/a.theirs=1:o").is_err(), "another file is gone");
     }
 }

@@ -181,11 +181,13 @@ impl Driver {
         self.met.conflicts += reported.unwrap_or(0);
         self.met.contradicted += u64::from(reported.is_some_and(|reported| reported > 0));
         let (o, t) = (&side.by_ours, &side.by_theirs);
+        let merged = View::new(&tree);
         let merge = Merge {
             ours,
             theirs: before,
-            merged: &View::new(&tree),
+            merged: &merged,
             twins: &side.twins,
+            put: &side.put,
             seen: &side.seen_since_merged(),
             by_ours: [&o[0], &o[1]],
             by_theirs: [&t[0], &t[1]],
@@ -200,10 +202,11 @@ impl Driver {
         {
             merge.judge()?;
         }
-        let (lives, twins) = (side.is_active(), merge.twins());
+        let (lives, twins, put) = (side.is_active(), merge.twins(), merge.puts());
         self.now_seen(tree, Some(n));
         let side = &mut self.sides[n];
         side.twins = twins;
+        side.put.extend(put);
         if !hidden {
             side.merged_so_far();
         }

@@ -1,6 +1,6 @@
 //! One decoupling of a case, as its client knows it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chiton_decoupled::Realm;
@@ -9,7 +9,7 @@ use chiton_wire::Claim;
 
 use super::case::SideSetup;
 use super::stage::Desk;
-use super::view::{Touched, View};
+use super::view::{Entry, Touched, View};
 use crate::tree::{Node, Tree};
 
 pub(super) struct Side {
@@ -32,6 +32,8 @@ pub(super) struct Side {
     pub(super) merged: usize,
     /// Its directories that became one with directories of others.
     pub(super) twins: BTreeMap<Ino, Ino>,
+    /// Names under which its merges put files that it has elsewhere.
+    pub(super) put: BTreeSet<(Entry, Ino)>,
     /// A later life did not find the former tree: others touched the same entries, which were merged.
     pub(super) is_blurred: bool,
     /// Something of it may be merged.
@@ -52,6 +54,7 @@ impl Side {
             in_flight: false,
             merged: 0,
             twins: BTreeMap::new(),
+            put: BTreeSet::new(),
             is_blurred: false,
             by_ours: Default::default(),
             by_theirs: Default::default(),
@@ -71,6 +74,7 @@ impl Side {
         self.in_flight = false;
         self.merged = 0;
         self.twins.clear();
+        self.put.clear();
         self.is_blurred = false;
         self.by_ours = Default::default();
         self.by_theirs = Default::default();
