@@ -315,7 +315,12 @@ impl Driver {
         }
         let deaths = self.stage.deaths();
         let (desk, realm) = self.at_work(n);
-        let synced = within(&desk, &realm, |realm| realm.client().sync());
+        let sync = || within(&desk, &realm, |realm| realm.client().sync());
+        // A loss that an earlier close reported is reported once more.
+        let synced = match sync() {
+            Err(Refusal::Io | Refusal::Stale) if deaths > 0 && !desk.live.is_over() => sync(),
+            synced => synced,
+        };
         match synced {
             Ok(()) if !desk.live.is_over() => self.sides[n].is_safe(),
             Err(refusal) if !desk.live.is_over() && !self.failed_by_a_death(n, deaths) => {
