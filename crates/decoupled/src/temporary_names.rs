@@ -9,6 +9,14 @@
 //! place. If another client has a file of that name, the two would conflict over a name that ours does not keep,
 //! and the merge would move one of them aside.
 //!
+//! A further name of a file that is removed again leaves only times, if nothing else happens to the file meanwhile:
+//!
+//! ```text
+//!   link f as "x" · unlink f at "x"    ──▶    change time of f · times of the directory
+//! ```
+//!
+//! So the merge does not bring a file back that others removed, only to give it a name and to take it again.
+//!
 //! Invariants:
 //! - The result of a batch stays the same, and so do the order and number of its events.
 //! - Deterministic: it depends on the batch alone.
@@ -17,6 +25,7 @@ use std::collections::BTreeMap;
 
 use chiton_model::{Event, Over};
 use chiton_types::{Ino, Name};
+use hashbrown::HashMap;
 
 /// A unique name. `leaver` is the index of the event in the batch that removes it.
 fn unique_name(ino: Ino, leaver: usize) -> Name {
@@ -31,7 +40,13 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
     }
     // Which event gave an inode a name that it has.
     let mut givers: BTreeMap<(Ino, Ino, Name), usize> = BTreeMap::new();
+    let has_links = events.iter().any(|event| matches!(event, Event::Link { .. }));
+    let mut last_uses: HashMap<Ino, usize> = HashMap::new();
     for at in 0..events.len() {
+        let used = event_loser(&events[at]).and_then(|ino| last_uses.get(&ino).copied());
+        if has_links {
+            note_uses(&mut last_uses, &events[at], at);
+        }
         let (ino, left, gives) = if let Event::Make { parent, name, ino, .. }
         | Event::Link { parent, name, ino, .. } = &events[at]
         {
@@ -55,9 +70,34 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
             continue;
         };
         let Some(giver) = givers.remove(&left) else { continue };
+        if used == Some(giver) && leave_times(events, giver, at) {
+            continue;
+        }
         pass(events, giver, at, ino);
         givers.extend(gives.map(|given| (given, at)));
     }
+}
+
+/// The file that loses a name.
+fn event_loser(event: &Event) -> Option<Ino> {
+    if let Event::Unlink { ino, .. } = event { Some(*ino) } else { None }
+}
+
+fn note_uses(last_uses: &mut HashMap<Ino, usize>, event: &Event, at: usize) {
+    let footprint = event.footprint();
+    last_uses.extend(footprint.inodes().iter().map(|touch| (touch.ino, at)));
+    last_uses
+        .extend(footprint.names().flat_map(|name| [name.before, name.after]).flatten().map(|ino| (ino, at)));
+}
+
+/// A further name that is removed again leaves the times of the file and of the directory. False: the events are others.
+fn leave_times(events: &mut [Event], giver: usize, leaver: usize) -> bool {
+    let Event::Link { ino, .. } = events[giver] else { return false };
+    let Event::Unlink { parent, orphan: false, time, .. } = events[leaver] else { return false };
+    let (mode, uid, gid, size, atime, mtime) = (None, None, None, None, None, None);
+    events[giver] = Event::SetAttr { ino, mode, uid, gid, size, atime, mtime, ctime: time };
+    events[leaver] = Event::Touch { ino: parent, time };
+    true
 }
 
 /// The event that gave the name, and the one that gives it up, speak of another.
@@ -134,17 +174,25 @@ mod tests {
             vec![make(7, p2), link(), unlink(7, p2), make(8, "x")],
         );
         // A further name that is removed again, of any file.
-        let further = |name: &Name| Event::Link {
+let further = |name: &Name| Event::Link {
             parent: DIR,
             name: name.clone(),
             ino: Ino(7),
             kind: Kind::File,
             time: Time(2),
         };
-        let hidden = name(".chiton-0000000000000007-1");
+        let (mode, uid, gid, size, atime, mtime) = (None, None, None, None, None, None);
+        let changed = Event::SetAttr { ino: Ino(7), mode, uid, gid, size, atime, mtime, ctime: Time(3) };
+        let entries_changed = Event::Touch { ino: DIR, time: Time(3) };
         check(
-            vec![further(&name("y")), unlink(7, "y"), make(8, "y")],
-            vec![further(&hidden), unlink(7, ".chiton-0000000000000007-1"), make(8, "y")],
+            vec![further(&name("y")), make(8, "z"), unlink(7, "y"), make(9, "y")],
+            vec![changed, make(8, "z"), entries_changed, make(9, "y")],
+        );
+        // Of a file to which something happens meanwhile.
+        let hidden = name(p2);
+        check(
+            vec![further(&name("y")), touch(), unlink(7, "y"), make(8, "y")],
+            vec![further(&hidden), touch(), unlink(7, p2), make(8, "y")],
         );
         check(vec![further(&name("y")), unlink(7, "x")], vec![further(&name("y")), unlink(7, "x")]);
         let over_it = || Over::Replaced { ino: Ino(7), kind: Kind::File, orphan: false };

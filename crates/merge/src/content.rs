@@ -51,6 +51,24 @@ impl<'a> Merge<'a> {
         self.planned_content(event, inode)
     }
 
+    /// A change of nothing but the time of the change, which is left of a name that ours gave and took again. It contradicts nothing.
+    pub(crate) fn merge_change_time(&mut self, event: &mut Event) -> Result<MergeStep, Fault> {
+        let Event::SetAttr { ino, ctime, .. } = event else {
+            unreachable!("asked for a change of attributes")
+        };
+        *ino = self.map.translate(*ino);
+        Ok(match self.locate(*ino)? {
+            // The change of theirs has a time of its own, and must still be met.
+            Located::Live(inode) if self.is_changed(inode) => MergeStep::Skip(Skipped::Needless),
+            Located::Live(inode) => {
+                *ctime = inode.ctime.max(*ctime);
+                MergeStep::Emit
+            }
+            Located::Removed(_) | Located::Gone => MergeStep::Skip(Skipped::Gone),
+            Located::Outside => MergeStep::Skip(Skipped::Outside),
+        })
+    }
+
     /// The event as a plan of the operation gives it, or what must be done before.
     fn planned_content(&self, event: &mut Event, inode: &Inode) -> Result<MergeStep, Fault> {
         if let Event::Xattr { ino, name, value, .. } = event

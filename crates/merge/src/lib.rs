@@ -147,6 +147,9 @@ impl Merge<'_> {
             Event::Unlink { .. } => self.merge_unlink(event),
             Event::Rename { over: Over::Exchanged { .. }, .. } => self.merge_exchange(event),
             Event::Rename { .. } => self.merge_rename(event),
+            Event::SetAttr {
+                mode: None, uid: None, gid: None, size: None, atime: None, mtime: None, ..
+            } => self.merge_change_time(event),
             Event::SetAttr { ino, ctime: time, .. }
             | Event::Write { ino, mtime: time, .. }
             | Event::Clone { to: ino, time, .. }

@@ -315,3 +315,45 @@ fn a_file_whose_other_name_ours_replaces_gets_the_name_that_others_took() {
         }
     }
 }
+
+/// Others saved a file anew. A further name of the old one that ours gave and took again leaves nothing to contradict that.
+#[test]
+fn a_link_that_is_removed_again_brings_no_file_back() {
+    for (on_conflict, is_compared) in
+        [("abort", false), ("abort", true), ("overwrite", false), ("keep_both", false)]
+    {
+        let site = Site::new();
+        let (ours, others) = (site.connected(), site.embedded());
+        ours.mkdir("/job");
+        ours.client.create_file("/job/d", b"before").expect("made");
+        ours.client.create_file("/job/e", b"alone").expect("made");
+        let root = ours.client.stat("/job").expect("there").ino;
+        let policy = format!(
+            "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: {on_conflict}\n"
+        );
+        let realm = ours.decouple(root, &policy).expect("decoupled");
+        let (here, there) = (realm.client(), others.client.rooted(root));
+        there.create_file("/new", b"theirs").expect("made");
+        there.rename_path("/new", "/d").expect("saved");
+        let (dir, caller) = (here.stat("/").expect("there").ino, here.caller());
+        let mut changed = Time(0);
+        for (file, link) in [("/d", "c"), ("/e", "f")] {
+            here.link(&caller, here.stat(file).expect("there").ino, dir, link.as_bytes()).expect("linked");
+            if is_compared && link == "c" {
+                assert!(realm.merge(&|_| {}).expect("compared").stopped);
+                realm.resolve_conflict(b"c", Choice::Theirs).expect("resolved");
+                assert_eq!(here.lstat("/c"), Err(Refusal::NotFound));
+                continue;
+            }
+            here.remove(format!("/{link}")).expect("removed");
+            changed = here.lstat(file).expect("there").ctime;
+        }
+        let report = realm.merge(&|_| {}).expect("merged");
+        assert!(report.ended && report.conflict_count == 0, "{on_conflict}: {report:?}");
+        let names: BTreeSet<String> =
+            there.list("/").expect("listed").into_iter().map(|entry| entry.name.to_string()).collect();
+        assert_eq!(names, ["d", "e"].map(str::to_owned).into(), "{on_conflict}");
+        assert_eq!(there.read_file("/d"), Ok(b"theirs".to_vec()), "{on_conflict}");
+        assert_eq!(there.lstat("/e").expect("there").ctime, changed, "{on_conflict}");
+    }
+}
