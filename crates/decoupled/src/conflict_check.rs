@@ -131,12 +131,10 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
                 Foreign::Same | Foreign::Changed => Foreign::Changed,
             };
         }
-        // Both sides removed it, so there is no conflict.
-        if row.change.kind == ChangeKind::Removed
-            && inode == Foreign::Removed
-            && !said.contains(&Foreign::Changed)
-        {
-            (row.theirs, row.both_removed) = (None, true);
+        // Both sides removed it, so there is no conflict about it. Theirs may have put something else under its name.
+        if row.change.kind == ChangeKind::Removed && inode == Foreign::Removed {
+            let is_name_taken = said.contains(&Foreign::Changed);
+            (row.theirs, row.both_removed) = (is_name_taken.then_some(SideVersion::Changed), true);
             continue;
         }
         said.push(inode);

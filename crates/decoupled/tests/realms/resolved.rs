@@ -357,3 +357,35 @@ fn a_link_that_is_removed_again_brings_no_file_back() {
         assert_eq!(there.lstat("/e").expect("there").ctime, changed, "{on_conflict}");
     }
 }
+
+/// A file that ours wrote and then removed, and that others removed too, does not come back for a moment, also where its
+/// name is another file's.
+#[test]
+fn a_file_removed_by_both_takes_no_name_from_others() {
+    for is_name_taken in [false, true] {
+        let site = Site::new();
+        let (ours, others) = (site.connected(), site.embedded());
+        ours.mkdir("/job");
+        ours.client.create_file("/job/b", b"before").expect("made");
+        let root = ours.client.stat("/job").expect("there").ino;
+        let policy =
+            "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: overwrite\n";
+        let realm = ours.decouple(root, policy).expect("decoupled");
+        let (here, there) = (realm.client(), others.client.rooted(root));
+        // The merge gives the directory of ours the name, and puts the file of both beside it.
+        here.mkdir_all("/d").expect("made");
+        there.rename_path("/b", "/d").expect("moved");
+        realm.sync(&|_| {}).expect("merged");
+        assert_eq!(there.read_file("/d.theirs"), Ok(b"before".to_vec()));
+        there.create_file("/new", b"theirs").expect("made");
+        there.rename_path("/new", "/d.theirs").expect("saved");
+        if is_name_taken {
+            there.create_file("/b", b"another").expect("made");
+        }
+        here.write_file("/b", b"ours").expect("written");
+        here.remove("/b").expect("removed");
+        merge(&realm);
+        assert_eq!(there.read_file("/d.theirs"), Ok(b"theirs".to_vec()), "name taken: {is_name_taken}");
+        assert_eq!(there.lstat("/b"), Err(Refusal::NotFound));
+    }
+}
