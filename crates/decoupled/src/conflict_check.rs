@@ -147,6 +147,17 @@ fn ask(calls: &ClaimCalls, rows: &mut [&mut Row]) -> Result<(), RealmError> {
     Ok(())
 }
 
+/// Those of these inodes that other clients removed.
+pub(crate) fn removed_by_others(calls: &ClaimCalls, inodes: Vec<Ino>) -> Result<HashSet<Ino>, RealmError> {
+    let mut removed = HashSet::new();
+    for some in inodes.chunks(NEEDS_MAX) {
+        let (found, _) = calls.check(some.to_vec(), Vec::new())?;
+        let pairs = some.iter().zip(found);
+        removed.extend(pairs.filter(|(_, foreign)| *foreign == Foreign::Removed).map(|(ino, _)| *ino));
+    }
+    Ok(removed)
+}
+
 /// The name that the inode no longer has. The server is asked about it last.
 fn had(row: &Row) -> Option<&DirName> {
     match row.change.kind {

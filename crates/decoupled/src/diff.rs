@@ -9,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::both_removed::{BothRemoved, Traces};
 use crate::calls::ClaimCalls;
-use crate::conflict_check::{Row, ask_all};
+use crate::conflict_check::{Row, ask_all, removed_by_others};
 use crate::error::RealmError;
 use crate::report::{Change, ChangeKind, Diff, SideVersion};
 
@@ -143,7 +143,7 @@ impl Changes {
         for row in rows.iter_mut().filter(|row| gone.contested.contains(&row.ino)) {
             row.theirs = Some(SideVersion::Removed);
         }
-        forget_hidden(&mut rows, &gone, sent)?;
+        forget_hidden(calls, &mut rows, &gone, sent)?;
         let mut diff = Diff { events, ..Diff::default() };
         let mut inos = Vec::new();
         for row in rows {
@@ -177,21 +177,32 @@ impl Changes {
 }
 
 /// Removes rows of temporary names that the merge hides ([`crate::temporary_names`]) or whose change leaves no
-/// trace. Other clients cannot conflict with these.
-fn forget_hidden(rows: &mut Vec<Row>, gone: &BothRemoved, sent: &SentEvents<'_>) -> Result<(), RealmError> {
-    let is_void = |row: &Row| row.theirs.is_none() || gone.agreed.binary_search(&row.ino).is_ok();
-    rows.retain(|row| !row.is_temporary || !is_void(row));
+/// trace. Other clients cannot conflict with these, unless they removed the directory in which such a name stood.
+fn forget_hidden(
+    calls: &ClaimCalls,
+    rows: &mut Vec<Row>,
+    gone: &BothRemoved,
+    sent: &SentEvents<'_>,
+) -> Result<(), RealmError> {
+    let is_agreed = |ino: Ino| gone.agreed.binary_search(&ino).is_ok();
+    rows.retain(|row| !row.is_temporary || !(row.theirs.is_none() || is_agreed(row.ino)));
     let temporary: HashSet<DirName> =
         rows.iter().filter(|row| row.is_temporary).filter_map(|row| row.place.clone()).collect();
     if temporary.is_empty() {
         return Ok(());
     }
+    let dirs: HashSet<Ino> = temporary.iter().map(|(dir, _)| *dir).collect();
     let mut used: HashSet<(Ino, DirName)> = HashSet::new();
+    // Inodes, and the directories that the merge needs for a name of them.
+    let mut entered: HashSet<(Ino, Ino)> = HashSet::new();
     sent(&mut |event| {
         let mut uses = |ino: Ino, dir: Ino, name: &Name| {
             let place = (dir, name.clone());
             if temporary.contains(&place) {
                 used.insert((ino, place));
+            }
+            if dirs.contains(&dir) {
+                entered.insert((ino, dir));
             }
         };
         // An event that only removes a name uses none.
@@ -203,8 +214,13 @@ fn forget_hidden(rows: &mut Vec<Row>, gone: &BothRemoved, sent: &SentEvents<'_>)
                 .for_each(|ino| uses(ino, change.dir, change.name));
         }
     })?;
-    let is_used =
-        |row: &Row| row.place.as_ref().is_some_and(|place| used.contains(&(row.ino, place.clone())));
+    let removed = removed_by_others(calls, dirs.into_iter().filter(|dir| !is_agreed(*dir)).collect())?;
+    let is_used = |row: &Row| {
+        row.place.as_ref().is_some_and(|place| {
+            used.contains(&(row.ino, place.clone()))
+                || removed.contains(&place.0) && entered.contains(&(row.ino, place.0))
+        })
+    };
     rows.retain(|row| !row.is_temporary || is_used(row));
     Ok(())
 }

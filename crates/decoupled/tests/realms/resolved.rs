@@ -389,3 +389,26 @@ fn a_file_removed_by_both_takes_no_name_from_others() {
         assert_eq!(there.lstat("/b"), Err(Refusal::NotFound));
     }
 }
+
+/// A file was made in a directory, and moved out of it, which others removed meanwhile.
+#[test]
+fn a_name_that_passed_through_a_removed_directory_is_compared() {
+    let site = Site::new();
+    let (ours, others) = (site.connected(), site.embedded());
+    ours.mkdir("/job");
+    ours.client.mkdir_all("/job/dir").expect("made");
+    let root = ours.client.stat("/job").expect("there").ino;
+    let policy = "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n";
+    let realm = ours.decouple(root, policy).expect("decoupled");
+    let (here, there) = (realm.client(), others.client.rooted(root));
+    there.remove("/dir").expect("removed");
+    here.create_file("/dir/new", b"ours").expect("made");
+    here.rename_path("/dir/new", "/f").expect("moved");
+    let report = realm.merge(&|_| {}).expect("compared");
+    assert!(report.stopped && report.sent == 0, "{report:?}");
+    for conflict in realm.conflicts().expect("reported") {
+        realm.resolve_conflict(conflict.path.as_bytes(), Choice::Ours).expect("resolved");
+    }
+    assert!(merge(&realm).ended);
+    assert_eq!(there.read_file("/f"), Ok(b"ours".to_vec()));
+}
