@@ -45,6 +45,13 @@ const FOUND_WIDE: &[(u64, &[usize])] = &[
     (18007164598, &[10, 11, 13, 14, 15, 22, 25, 27, 28, 37, 38, 40]),
     (349509530320, &[2, 3, 7, 9, 11, 12]),
     (468590709529, &[1, 2, 4, 5, 6, 8, 9, 13, 14, 16, 17, 18]),
+    // A further name that ours took again brought back a file that others had replaced.
+    (20169, &[3, 16, 17, 20, 22]),
+    // A file that both removed came back for a moment, and took the place of another.
+    (18007164598, &[10, 11, 13, 14, 15, 16, 22, 25, 27, 28, 37, 38, 40]),
+    // Ours prevails where a merge put its file aside.
+    (18007164598, &[10, 13, 14, 15, 22, 25, 37, 40]),
+    (1024962462521, &[6, 7, 9, 11, 12, 14, 18, 22, 25, 29, 30, 33, 34]),
 ];
 
 /// S105: larger files, written in part by both sides, saved by renames; sides that begin later.
