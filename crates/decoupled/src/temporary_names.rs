@@ -174,7 +174,7 @@ mod tests {
             vec![make(7, p2), link(), unlink(7, p2), make(8, "x")],
         );
         // A further name that is removed again, of any file.
-let further = |name: &Name| Event::Link {
+        let further = |name: &Name| Event::Link {
             parent: DIR,
             name: name.clone(),
             ino: Ino(7),
