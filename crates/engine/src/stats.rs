@@ -8,19 +8,14 @@ use serde_json::{Value, json};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Sizes of all tables, and how often each kind of request came.
-    pub fn figures(&mut self) -> Value {
-        let operations: serde_json::Map<String, Value> =
-            self.counters.iter().map(|(name, count)| (name.to_owned(), json!(count))).collect();
+    /// Sizes of tables that are known without counting, and how often each kind of request came.
+    pub fn sizes(&mut self) -> Value {
         let recovery = self.recovery_state();
         let ns = &self.shards.ns;
-        let (reserved, used) =
-            ns.decouplings().map(|d| d.map.numbers()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         json!({
             "cache_bytes": ns.memory_bytes(),
             "dirty_rows": ns.dirty_rows(),
             "inodes": ns.inode_count(),
-            "garbage_blocks": ns.garbage(usize::MAX).len(),
             "applied": self.output.position.0,
             "sessions": self.clients.sessions.len(),
             "open_inodes": self.clients.opens.len(),
@@ -29,14 +24,26 @@ impl Engine {
             "locks": self.clients.locks.len(),
             "waiting": self.queue.waiting.len(),
             "orphans": self.shards.orphans.len(),
-            "decouplings": ns.decouplings().count(),
-            "inode_numbers": {
-                "reserved_by_decouplings": reserved,
-                "of_these_merged": used,
-            },
             "recovery": recovery.map(|(waited_for, resends)| json!({ "sessions": waited_for, "resends": resends })),
-            "operations": operations,
+            "operations": self.operations(),
         })
+    }
+
+    /// The same, and what must be counted.
+    pub fn figures(&mut self) -> Value {
+        let mut figures = self.sizes();
+        let ns = &self.shards.ns;
+        let (reserved, used) =
+            ns.decouplings().map(|d| d.map.numbers()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        figures["garbage_blocks"] = json!(ns.garbage(usize::MAX).len());
+        figures["decouplings"] = json!(ns.decouplings().count());
+        figures["inode_numbers"] = json!({ "reserved_by_decouplings": reserved, "of_these_merged": used });
+        figures
+    }
+
+    /// How often each kind of request came.
+    pub fn operations(&self) -> Value {
+        self.counters.iter().map(|(name, count)| (name.to_owned(), json!(count))).collect()
     }
 
     /// Counts commits that the runtime answered without the engine.

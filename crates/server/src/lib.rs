@@ -88,4 +88,5 @@ pub use realm_objects::realm_prefix;
 pub use reserve::make_room_for_tools;
 pub use role::Role;
 pub use server::Server;
+pub use reports::merge_reports;
 pub use stores::{OpenMeta, Stores};

@@ -1,10 +1,15 @@
-//! What administrators ask of a server with several plates: figures of all of them.
+//! Reports of a server with several plates, and of a cluster with several servers: the figures of all plates together.
 //!
 //! ```text
 //!   plate 0 ─ status ─┐
-//!   plate 1 ─ status ─┴▶ counts are added up; positions, clients and the store's state are those of plate 0
+//!   plate 1 ─ status ─┴▶ counts are added up; positions, clients and the store's state are those of the first plate
 //!                        "journals": one of each plate      "plates": a line for each
+//!
+//!   server 1 ─ status ─┐
+//!   server 2 ─ status ─┴▶ the same once more
 //! ```
+//!
+//! A server of a cluster reports the plates that it runs. Another server reports all plates, and says which of them do not run.
 
 use serde_json::{Value, json};
 
@@ -13,8 +18,8 @@ use chiton_types::PlateId;
 use crate::plate::Plate;
 use crate::plate_table::PlateTable;
 
-/// Figures that are added up, with all below them. Others are those of plate 0: its positions, its clients (each client has a session
-/// there), what is said of the disk that all share.
+/// Figures that are added up, with all below them. Others are those of the first plate: its positions, its clients (each client has a
+/// session with each plate), what is said of the disk that all share.
 const ADDED: &[&str] = &[
     "cache_bytes",
     "dirty_rows",
@@ -43,35 +48,56 @@ impl Plate {
     /// The answer of all plates to a word; `None` if it is not one of ours.
     pub(crate) fn report_of_all(&self, what: &str) -> Option<String> {
         match self.table.get().and_then(std::sync::Weak::upgrade) {
-            Some(table) if table.count() > 1 => table.report(what),
+            Some(table) if table.count() > 1 || self.is_in_cluster() => table.report(what),
             _ => self.report(what),
         }
         .map(|value| value.to_string())
     }
+
+    /// Whether other servers may run the other plates.
+    fn is_in_cluster(&self) -> bool {
+        self.options.gate.is_some()
+    }
 }
 
 impl PlateTable {
-    /// The answer of all plates to a word; `None` if it is not one of ours, or plate 0 does not run.
+    /// The answer of all plates to a word; `None` if it is not one of ours, or no plate can answer for all.
     pub(crate) fn report(&self, what: &str) -> Option<Value> {
-        let first = self.get(PlateId(0))?.plate.report(what)?;
-        if !first.is_object() || what == "policies" {
-            return Some(first);
+        let running = self.all();
+        let first = &running.first()?.plate;
+        if !first.is_in_cluster() && first.plate != PlateId(0) {
+            return None;
         }
-        let others = (1..self.count()).map(|plate| {
-            let running = self.get(PlateId(plate as u16))?;
-            running.plate.report(what)
-        });
-        let all: Vec<Option<Value>> = std::iter::once(Some(first.clone())).chain(others).collect();
-        let mut total = first;
-        for part in all.iter().skip(1).flatten() {
-            add(&mut total, part);
+        let mut total = first.report(what)?;
+        if !total.is_object() || what == "policies" {
+            return Some(total);
+        }
+        let mut parts = vec![None; self.count()];
+        parts[usize::from(first.plate.0)] = Some(total.clone());
+        for one in &running[1..] {
+            let part = one.plate.report(what)?;
+            add(&mut total, &part);
+            parts[usize::from(one.plate.plate.0)] = Some(part);
         }
         if total["journals"].is_array() {
-            total["plates"] =
-                all.iter().enumerate().map(|(plate, part)| line(plate, part.as_ref())).collect();
+            let lines = parts.iter().enumerate();
+            let lines = lines.filter(|(_, part)| part.is_some() || !first.is_in_cluster());
+            total["plates"] = lines.map(|(plate, part)| line(plate, part.as_ref())).collect();
         }
         Some(total)
     }
+}
+
+/// The reports of several servers of a cluster as one. The one whose plates have the lowest numbers comes first: figures that are not
+/// added up are its.
+pub fn merge_reports(mut reports: Vec<Value>) -> Option<Value> {
+    reports.sort_by_key(|report| report["plates"][0]["plate"].as_u64());
+    let mut reports = reports.into_iter();
+    let mut total = reports.next()?;
+    for report in reports {
+        add(&mut total, &report);
+    }
+    Some(total)
 }
 
 /// What is said of each plate.
@@ -85,6 +111,7 @@ fn line(plate: usize, part: Option<&Value>) -> Value {
         "sessions": part["sessions"],
         "durable": part["durable"],
         "lag_events": part["lag_events"],
+        "cache_bytes": part["cache_bytes"],
         "recovery": part["recovery"],
     })
 }
@@ -93,7 +120,7 @@ fn add(total: &mut Value, part: &Value) {
     for (name, value) in total.as_object_mut().into_iter().flatten() {
         match name.as_str() {
             name if ADDED.contains(&name) => add_all(value, &part[name]),
-            "journals" | "away" => {
+            "journals" | "away" | "plates" => {
                 let more = part[name].as_array().cloned().unwrap_or_default();
                 value.as_array_mut().into_iter().for_each(|all| all.extend(more.iter().cloned()));
             }
@@ -138,5 +165,14 @@ mod tests {
             "disk": { "bytes_free": 5, "inodes_used": 7 }, "journals": [{ "durable": 17 }, { "durable": 9 }],
         });
         assert_eq!(total, expect);
+    }
+
+    #[test]
+    fn reports_of_servers_are_merged_and_plate_0_speaks_for_all() {
+        let of = |plate: u64, clients: u64| json!({ "inodes": 2, "clients": clients, "plates": [{ "plate": plate }] });
+        let merged = merge_reports(vec![of(3, 9), of(0, 1), of(2, 9)]);
+        let plates = json!([{ "plate": 0 }, { "plate": 2 }, { "plate": 3 }]);
+        assert_eq!(merged, Some(json!({ "inodes": 6, "clients": 1, "plates": plates })));
+        assert_eq!(merge_reports(Vec::new()), None);
     }
 }

@@ -24,6 +24,7 @@ impl Plate {
             "metrics" => self.metrics(),
             "df" => self.df(),
             "top" => self.top(),
+            "cluster" => json!({ "monitor": self.info.monitor }),
             "policies" => self.policies()?,
             _ => return None,
         })
@@ -32,6 +33,7 @@ impl Plate {
     fn status(&self) -> Value {
         let mut value = self.metrics();
         value["filesystem"] = json!(format!("{:016x}", self.info.filesystem));
+        value["monitor"] = json!(self.info.monitor);
         value["shards"] = json!(self.info.shards);
         value["boot"] = json!(format!("{:016x}", self.boot));
         value["objects"] = json!(self.blocks.address);
@@ -199,12 +201,20 @@ impl Plate {
 
     fn top(&self) -> Value {
         let mono = self.world.monotonic();
-        let sessions = self.engine.lock().session_figures(mono);
+        let (sessions, operations) = {
+            let mut engine = self.engine.lock();
+            engine.committed_elsewhere(self.waiters.commits.here.swap(0, Relaxed));
+            (engine.session_figures(mono), engine.operations())
+        };
         let rows = sessions.into_iter().map(|(session, mut figures)| {
             figures["connected"] = json!(self.waiters.channels.is_connected(session));
             figures
         });
-        json!({ "sessions": rows.collect::<Vec<_>>(), "monotonic_ms": mono.as_millis() as u64 })
+        json!({
+            "sessions": rows.collect::<Vec<_>>(),
+            "operations": operations,
+            "monotonic_ms": mono.as_millis() as u64,
+        })
     }
 
     /// Segments and bytes of the journal; zeros if its place cannot be asked.
