@@ -1,5 +1,7 @@
 //! The words of the command line. Every `--help` ends with examples to paste.
 
+mod watch;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -14,6 +16,8 @@ use chiton_etcd::EtcdAddress;
 use chiton_server::DataAddress;
 
 use crate::{duration, size};
+
+pub(crate) use watch::{Df, Status, Top};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +57,7 @@ pub(crate) enum Command {
     /// Show whether it is healthy, how far everything is durable, which clients are connected, and which directories are decoupled.
     Status(Status),
     /// Show the used and free space.
-    Df(Target),
+    Df(Df),
     /// Show live rates, once a second.
     Top(Top),
     /// Make everything that was acknowledged so far durable.
@@ -293,26 +297,11 @@ pub(crate) struct Umount {
 /// The file system that a command is about.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "TARGET is a mount point or anything in a mount, the data directory of a server that runs, or a server's address.\n\nExamples:\n  chiton df /mnt/chiton\n  chiton flush /mnt/chiton\n  chiton df tcp:server:7117 --json"
+    after_help = "TARGET is a mount point or anything in a mount, the data directory of a server that runs, or a server's address.\n\nExamples:\n  chiton flush /mnt/chiton\n  chiton flush tcp:server:7117 --json"
 )]
 pub(crate) struct Target {
     /// A mount point (or anything in a mount), a data directory, or a server's address.
     pub(crate) target: String,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "TARGET is a mount point or anything in a mount, a data directory (also without a running server), or a server's address.\n\nExamples:\n  chiton status /mnt/chiton              a few lines: is it healthy, and what to do if not\n  chiton status /mnt/chiton --verbose    then everything that the server counts\n  chiton status tcp:server:7117 --json   all numbers, for machines"
-)]
-pub(crate) struct Status {
-    /// A mount point (or anything in a mount), a data directory, or a server's address.
-    pub(crate) target: String,
-    /// Print everything that the server counts, too.
-    #[arg(long, short)]
-    pub(crate) verbose: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -388,19 +377,6 @@ pub(crate) struct Load {
     /// Give everything to the user who loads.
     #[arg(long)]
     pub(crate) no_owner: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  chiton top /mnt/chiton\n  chiton top /mnt/chiton --count 1 --json")]
-pub(crate) struct Top {
-    #[command(flatten)]
-    pub(crate) target: Target,
-    /// Seconds between two lines.
-    #[arg(long, default_value_t = 1.0)]
-    pub(crate) interval: f64,
-    /// End after this many lines.
-    #[arg(long)]
-    pub(crate) count: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -176,6 +176,13 @@ pub(crate) fn is_of_branch(source: &str) -> bool {
     source.contains(BRANCH)
 }
 
+/// The monitor of the cluster behind the source of a mount; `None` if the source is something else.
+pub(crate) fn monitor_of_source(source: &str) -> Option<String> {
+    let source = source.split_once(BRANCH).map_or(source, |(source, _)| source);
+    let monitor = source.strip_prefix("chiton:")?;
+    monitor.starts_with(EtcdAddress::SCHEME).then(|| monitor.to_owned())
+}
+
 /// The address of the server behind the source of a mount, which is at `target`.
 pub(crate) fn from_source(source: &str, target: &str) -> Outcome<Address> {
     let source = source.split_once(BRANCH).map_or(source, |(source, _)| source);

@@ -194,3 +194,52 @@ fn an_administrator_balances_drains_and_removes_servers() {
     let newest: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
     assert_eq!(newest["why"], "server rm");
 }
+
+#[test]
+fn all_servers_of_a_cluster_are_watched_and_a_silent_one_is_named() {
+    let mut site = Site::new();
+    let data = site.path("data");
+    // A paused server counts as living for the whole test.
+    site.done(&["cluster", "init", "--data", &data, "--plates", "4", "--lease", "60s"]);
+    site.serve("one");
+    site.await_plates(&[4]);
+    site.serve("two");
+    site.await_plates(&[4, 0]);
+    site.done(&["cluster", "server", "drain", "1"]);
+    site.await_plates(&[0, 4]);
+    site.done(&["cluster", "server", "in", "1"]);
+    site.done(&["cluster", "rebalance"]);
+    site.await_plates(&[2, 2]);
+
+    let json = |out: Output| -> Value { serde_json::from_slice(&out.stdout).expect("JSON") };
+    let two = format!("unix:{}", site.path("two"));
+    for words in [vec!["status", "--json"], vec!["status", "--json", &two], vec!["status", "--json", &data]] {
+        let status = json(site.run(&words));
+        let plates = status["plates"].as_array().expect("plates");
+        assert!(plates.len() == 4 && plates.iter().all(|plate| plate["runs"] == true), "{words:?}: {status}");
+        assert_eq!(status["journals"].as_array().map(Vec::len), Some(4), "{words:?}");
+        assert_eq!(status["servers"][1]["state"], "up", "{words:?}");
+    }
+    let said = site.done(&["status"]);
+    assert!(said.contains("healthy") && said.contains("2 up") && said.contains(&two), "{said}");
+    let df = json(site.run(&["df", "--json"]));
+    assert_eq!((&df["inodes_used"], df["servers"].as_array().map(Vec::len)), (&1.into(), Some(2)), "{df}");
+    let top = json(site.run(&["top", "--json", "--count", "1", "--interval", "0.05"]));
+    assert!(top["all"]["lookup"].is_number() && top["servers"]["2"].is_object(), "{top}");
+
+    let pid = rustix::process::Pid::from_child(&site.servers[1]);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
+    let out = site.run(&["status"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(said.contains("NOT HEALTHY: server 2 does not answer") && said.contains("SILENT"), "{said}");
+    assert_eq!(out.status.code(), Some(1));
+    site.refused(&["df"], 1, "server 2 does not answer");
+    let status = json(site.run(&["status", "--json"]));
+    assert_eq!(status["servers"][0]["state"], "up", "{status}");
+    assert_eq!(
+        status["plates"].as_array().map(|all| all.iter().filter(|one| one["runs"] == true).count()),
+        Some(2)
+    );
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it is ours");
+    site.done(&["status"]);
+}

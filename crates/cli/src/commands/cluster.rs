@@ -2,9 +2,11 @@
 //!
 //! The commands read and change the map in the monitor. The servers watch the map and follow its changes.
 
+mod ask;
 mod change;
 mod init;
 mod reach;
+mod servers;
 mod show;
 
 use chiton_etcd::{EtcdAddress, EtcdMonitor};
@@ -16,6 +18,7 @@ use crate::duration;
 use crate::failure::{Class, Failure, Outcome};
 
 pub(crate) use reach::{client, server_that_answers};
+pub(crate) use servers::{Round, Seen, Servers, Watched, monitor_of, watched};
 
 #[derive(Debug, Args)]
 #[command(

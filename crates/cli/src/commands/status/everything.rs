@@ -12,7 +12,8 @@ use crate::{duration, size};
 pub(super) fn everything(status: &Value) -> String {
     let mut all = Vec::new();
     let journals = status["journals"].as_array().map_or(&[][..], Vec::as_slice);
-    for (plate, journal) in journals.iter().enumerate() {
+    for journal in journals {
+        let plate = journal["plate"].as_u64().unwrap_or(0);
         let whose = if journals.len() > 1 { format!(" of plate {plate}") } else { String::new() };
         all.extend(lines(journal, &whose));
     }
@@ -118,7 +119,7 @@ fn table(status: &Value) -> String {
         // Of the many kinds of operations, only those that happened are shown; the rest is shown above.
         let is_nothing = value.as_f64() == Some(0.0) || value.as_array().is_some_and(Vec::is_empty);
         if (is_nothing && (group == "operations" || value.is_array()))
-            || ["journals", "plates", "decoupled", "clients"].contains(&name)
+            || ["journals", "plates", "servers", "decoupled", "clients"].contains(&name)
         {
             return;
         }

@@ -14,12 +14,15 @@
 //! The file system is healthy if no part found a problem. A new part is one function and one line in `PARTS`; a
 //! part whose figures are not in the JSON adds nothing.
 
+mod servers;
+
 use serde_json::Value;
 
 use crate::{duration, size};
 
 /// The parts, in the order in which they are shown.
-const PARTS: [Part; 7] = [service, durability, recovery, space, plates, clients, decouplings];
+const PARTS: [Part; 8] =
+    [service, durability, recovery, space, servers::servers, plates, clients, decouplings];
 
 type Part = fn(&Source<'_>, &mut Report);
 
@@ -58,6 +61,11 @@ impl Source<'_> {
 
     fn list(&self, name: &str) -> &[Value] {
         self.status[name].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether several servers have reported.
+    fn is_cluster(&self) -> bool {
+        !self.list("servers").is_empty()
     }
 }
 
@@ -166,26 +174,29 @@ fn service(source: &Source<'_>, report: &mut Report) {
 
 fn durability(source: &Source<'_>, report: &mut Report) {
     let journals = source.list("journals");
-    for (n, journal) in journals.iter().enumerate() {
-        let whose = if journals.len() > 1 { format!("plate {n}: ") } else { String::new() };
+    // A cluster's table has a line for each plate.
+    let is_cluster = source.is_cluster();
+    let mut label = "durable";
+    for journal in journals {
+        let plate = journal["plate"].as_u64().unwrap_or(0);
+        let whose = if journals.len() > 1 { format!("plate {plate}: ") } else { String::new() };
         let number = |path: &str| journal.pointer(path).and_then(Value::as_u64).unwrap_or(0);
-        if journal["integrity"] == "DAMAGED" {
+        if let Some(why) = journal["checkpoints"]["failure"].as_str() {
             report.problem(
-                format!("{whose}the journal is damaged"),
-                match n {
-                    0 => format!("chiton journal inspect {} names the lost events", source.target),
-                    _ => {
-                        format!("chiton journal inspect {} --plate {n} names the lost events", source.target)
-                    }
-                },
+                format!("{whose}checkpoints fail ({why})"),
+                "remove the cause; the server then takes one automatically",
             );
-            report.line(
-                if n == 0 { "durable" } else { "" },
-                format!("{whose}only the readable part of the journal"),
-            );
-            continue;
         }
         let text = match number("/not_durable/events") {
+            _ if journal["integrity"] == "DAMAGED" => {
+                let of_plate = if plate == 0 { String::new() } else { format!(" --plate {plate}") };
+                report.problem(
+                    format!("{whose}the journal is damaged"),
+                    format!("chiton journal inspect {}{of_plate} names the lost events", source.target),
+                );
+                "only the readable part of the journal".to_owned()
+            }
+            0 if is_cluster => continue,
             0 => "everything that was acknowledged".to_owned(),
             events => format!(
                 "all but the last {events} changes ({}), of which the oldest is {} old",
@@ -193,13 +204,10 @@ fn durability(source: &Source<'_>, report: &mut Report) {
                 duration::human(number("/not_durable/oldest_ms")),
             ),
         };
-        report.line(if n == 0 { "durable" } else { "" }, format!("{whose}{text}"));
-        if let Some(why) = journal["checkpoints"]["failure"].as_str() {
-            report.problem(
-                format!("{whose}checkpoints fail ({why})"),
-                "remove the cause; the server then takes one automatically",
-            );
-        }
+        report.line(std::mem::take(&mut label), format!("{whose}{text}"));
+    }
+    if is_cluster && !label.is_empty() && !journals.is_empty() {
+        report.line(label, "everything that was acknowledged");
     }
 }
 
@@ -242,7 +250,7 @@ fn space(source: &Source<'_>, report: &mut Report) {
 /// The parts of a file system that was formatted with several.
 fn plates(source: &Source<'_>, report: &mut Report) {
     let all = source.list("plates");
-    if all.is_empty() {
+    if all.is_empty() || source.is_cluster() {
         return;
     }
     report.line("plates", all.len().to_string());
