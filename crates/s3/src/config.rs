@@ -12,6 +12,7 @@ use object_store::{Certificate, ClientOptions, RetryConfig};
 
 use crate::location::S3Location;
 use crate::profile::{self, Profile};
+use crate::requests::CountingConnector;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum silence of the service.
@@ -119,6 +120,7 @@ impl S3Config {
         let is_virtual = self.is_virtual && (self.endpoint.is_some() || !location.bucket.contains('.'));
         let mut builder = AmazonS3Builder::from_env()
             .with_client_options(options)
+            .with_http_connector(CountingConnector)
             .with_retry(RetryConfig { max_retries: retries, ..RetryConfig::default() })
             .with_bucket_name(&location.bucket)
             .with_region(&self.region)

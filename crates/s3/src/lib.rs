@@ -15,6 +15,7 @@ mod error;
 mod location;
 mod probe;
 mod profile;
+mod requests;
 
 use chiton_async::{block_on, runtime};
 use std::future::Future;
@@ -32,6 +33,7 @@ use error::sort;
 pub use config::S3Config;
 pub use location::S3Location;
 pub use probe::probe_conditional_put;
+pub use requests::Requests;
 
 /// A put of more bytes goes in parts …
 const PUT_BYTES_MAX: usize = 32 << 20;
