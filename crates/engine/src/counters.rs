@@ -21,9 +21,9 @@ macro_rules! counted {
 
         $(pub(crate) const $other: usize = Op::COUNTERS.len() + Ordinal::$other as usize;)+
 
-        /// Index of a call; of one that carries an operation, that of the operation.
+        /// Index of a call in [`kind_names`]; of one that carries an operation, that of the operation.
         #[inline]
-        pub(crate) fn kind_of_call(call: &Call) -> usize {
+        pub fn kind_of_call(call: &Call) -> usize {
             match call {
                 Call::Op { op, .. } => op.counter(),
                 $($pattern => Op::COUNTERS.len() + Ordinal::$index as usize,)+
@@ -78,7 +78,8 @@ pub(crate) const COMMIT: usize = Op::COUNTERS.len() + Ordinal::Commit as usize;
 
 const KINDS: usize = Op::COUNTERS.len() + NAMES.len();
 
-fn names() -> impl Iterator<Item = &'static str> {
+/// The names of all kinds, by index.
+pub fn kind_names() -> impl Iterator<Item = &'static str> {
     Op::COUNTERS.iter().chain(NAMES).copied()
 }
 
@@ -107,13 +108,13 @@ impl Counters {
 
     /// All, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        names().zip(self.counts.iter().copied())
+        kind_names().zip(self.counts.iter().copied())
     }
 }
 
 /// The name of a call, for the log.
 pub fn name_of(call: &Call) -> &'static str {
-    names().nth(kind_of_call(call)).expect("each kind has a name")
+    kind_names().nth(kind_of_call(call)).expect("each kind has a name")
 }
 
 #[cfg(test)]
@@ -122,13 +123,13 @@ mod tests {
 
     #[test]
     fn indices_name_their_kinds() {
-        let name = |kind: usize| names().nth(kind).expect("a name");
+        let name = |kind: usize| kind_names().nth(kind).expect("a name");
         assert_eq!(name_of(&Call::Bye), "bye");
         assert_eq!(name_of(&Call::Query(Query::StatFs)), "statfs");
         let op = Op::Reclaim { ino: chiton_types::Ino(1) };
         assert_eq!(name_of(&Call::Op { op, open: false }), "reclaim");
         assert_eq!([name(COMMIT), name(REFUSED), name(FETCHED)], ["commit", "refused", "fetched"]);
-        assert_eq!(names().nth(WAITED), names().last());
-        assert_eq!(names().collect::<std::collections::BTreeSet<_>>().len(), KINDS, "a name twice");
+        assert_eq!(kind_names().nth(WAITED), kind_names().last());
+        assert_eq!(kind_names().collect::<std::collections::BTreeSet<_>>().len(), KINDS, "a name twice");
     }
 }

@@ -29,6 +29,7 @@ mod dispatch;
 mod execute;
 mod query;
 mod wait_queue;
+mod wait_reason;
 mod write_behind;
 
 mod growth;
@@ -60,12 +61,12 @@ mod stats;
 #[cfg(test)]
 mod formatted;
 
-pub use counters::{Counters, name_of};
+pub use counters::{Counters, kind_names, kind_of_call, name_of};
 pub use decoupled::{Creates, LazyApply};
 pub use engine::Engine;
 pub use lifecycle::Opened;
 pub use moment::{Health, Moment};
-pub use peers::PeerState;
+pub use peers::{PeerGauges, PeerState};
 pub use replay::ReplayFault;
 pub use rows::{
     MARK, OwnRow, OwnRows, POSITION_KEY, SESSION, SESSION_MARK_KEY, SESSION_OVER, SWEPT, mark_key,
@@ -74,3 +75,4 @@ pub use rows::{
 pub use settings::Settings;
 pub use step::{Command, Progress, Step};
 pub use wait_queue::{Task, Ticket};
+pub use wait_reason::WaitReason;

@@ -21,6 +21,7 @@
 mod births;
 mod crossing;
 mod effects;
+mod gauges;
 mod guards;
 mod moves;
 mod order;
@@ -44,6 +45,7 @@ use crate::step::{Command, Progress, Step, Stop};
 use crate::wait_queue::{Task, Wait};
 
 pub(crate) use crossing::{Crossing, made_elsewhere};
+pub use gauges::PeerGauges;
 pub(crate) use moves::moves_directory;
 pub use rows::PeerState;
 pub(crate) use rows::{PeerRows, TAGS};
