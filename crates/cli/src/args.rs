@@ -149,6 +149,13 @@ pub(crate) struct ServerArgs {
     /// disk, at least 4M, at most 180M; 0: none).
     #[arg(long, value_parser = size::parse)]
     pub(crate) reserve: Option<u64>,
+    /// Show the metrics of the server to Prometheus, at http://HOST:PORT/metrics (default: nowhere). Everybody who reaches the address
+    /// may read them.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<std::net::SocketAddr>,
+    /// Log each operation that takes so many milliseconds or longer (default: none): its numbers, and why it waited.
+    #[arg(long, value_name = "N")]
+    pub(crate) slow_ms: Option<u64>,
     /// Serve the readable part of a damaged file system, read-only; reads of the rest get EIO, and the log says
     /// why. Nothing is changed. Try chiton fsck --rebuild and --repair first.
     #[arg(long)]

@@ -69,7 +69,7 @@ const SWITCHES: [(&str, &[&str]); 14] = [
 ];
 
 /// Options with a value, and the words before it.
-const VALUES: [(&str, &str); 13] = [
+const VALUES: [(&str, &str); 15] = [
     ("server", "--server"),
     ("monitor", "--monitor"),
     ("data", "--data"),
@@ -83,6 +83,8 @@ const VALUES: [(&str, &str); 13] = [
     ("recovery_target", "--recovery-target"),
     ("store_timeout", "--store-timeout"),
     ("reserve", "--reserve"),
+    ("metrics", "--metrics"),
+    ("slow_ms", "--slow-ms"),
 ];
 
 /// The command to run instead, if this process was started under the name of a mount helper; otherwise `None`.
@@ -342,6 +344,8 @@ mod tests {
             ("recovery_target", "5s"),
             ("store_timeout", "20"),
             ("reserve", "1G"),
+            ("metrics", "127.0.0.1:9117"),
+            ("slow_ms", "500"),
         ];
         assert!(VALUES.iter().all(|(name, _)| values.iter().any(|(known, _)| known == name)));
         let with_values = values.iter().map(|(name, value)| format!("{name}={value}"));

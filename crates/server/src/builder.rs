@@ -26,6 +26,7 @@ use crate::decoupled::{DecoupledSubtree, GrantedNumbers};
 use crate::engine_lock::EngineLock;
 use crate::error::StartError;
 use crate::format::FilesystemInfo;
+use crate::latency::Latency;
 use crate::options::ServerOptions;
 use crate::peers::Peers;
 use crate::plate::{Kind, Plate};
@@ -149,9 +150,11 @@ impl Builder {
             rate,
         };
         let ended_ms = world.monotonic().as_millis() as u64;
+        let replayed_events = replayed.events;
         let replayed = if ground.kind.has_checkpoints() { replayed } else { ReplayLoad::default() };
         let Ground { kind, plate, info, stores, meta, engine, stored, writer, .. } = ground;
         let engine = EngineLock::new(engine, &kind);
+        let latency = Latency::new(&options, plate, &world);
         let plate = Arc::new(Plate {
             kind,
             plate,
@@ -161,13 +164,15 @@ impl Builder {
             table: OnceLock::new(),
             boot: writer.0,
             begun_at: journal.last(),
+            replayed_events,
             session_ids,
             engine,
             journal,
             place,
             rows: Rows { meta, is_held, unsettled: Default::default() },
             blocks: Blocks::new(stores.objects, stores.objects_address, writer),
-            waiters: Waiters::default(),
+            waiters: Waiters::new(latency.clone()),
+            latency,
             checkpoints: Checkpoints::new(policy, stored, replayed, ended_ms),
             numbers: GrantedNumbers::default(),
             space: Space::new(reserve),

@@ -4,6 +4,7 @@
 //! to hold the journal.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use chiton_runtime::sync::Mutex;
@@ -11,12 +12,13 @@ use chiton_transport::{ConnectionLost, Sender};
 use chiton_types::Position;
 use chiton_wire::{Reply, Welcome};
 
+use crate::latency::{Begun, Latency};
 use crate::wake_up::WakeUp;
 
 /// The answer that a client gets when a position is durable.
 pub(crate) enum OnDurable {
-    /// The answer to a commit.
-    Reply(Reply),
+    /// The answer to a commit, whose time may run.
+    Reply(Reply, Option<Begun>),
     /// A session has begun.
     Welcome(Box<Welcome>),
 }
@@ -24,7 +26,7 @@ pub(crate) enum OnDurable {
 impl OnDurable {
     fn send(self, sender: &Sender, now: Position) -> Result<(), ConnectionLost> {
         match self {
-            OnDurable::Reply(reply) => sender.send(&Reply { durable: now, ..reply }),
+            OnDurable::Reply(reply, _) => sender.send(&Reply { durable: now, ..reply }),
             OnDurable::Welcome(mut welcome) => {
                 if let Welcome::Accepted { durable, .. } = &mut *welcome {
                     *durable = now;
@@ -46,21 +48,21 @@ pub(crate) struct Commits {
     pub(crate) scheduler_wake_up: WakeUp,
     /// Commits that passed the engine by and are not yet in its counters.
     pub(crate) here: AtomicU64,
+    latency: Option<Arc<Latency>>,
 }
 
-impl Default for Commits {
-    fn default() -> Commits {
+impl Commits {
+    pub(crate) fn new(latency: Option<Arc<Latency>>) -> Commits {
         Commits {
             waiting: Mutex::default(),
             count: AtomicU64::new(0),
             engine_wants: AtomicU64::new(u64::MAX),
             scheduler_wake_up: WakeUp::default(),
             here: AtomicU64::new(0),
+            latency,
         }
     }
-}
 
-impl Commits {
     pub(crate) fn wait(&self, position: Position, sender: Sender, notice: OnDurable) {
         let n = self.count.fetch_add(1, Ordering::Relaxed);
         self.waiting.lock().insert((position, n), (sender, notice));
@@ -96,8 +98,15 @@ impl Commits {
     /// Answers clients whose commits are durable.
     pub(crate) fn answer(&self, durable: Position) {
         for (sender, notice) in self.due(durable) {
+            let begun = match &notice {
+                OnDurable::Reply(_, begun) => *begun,
+                OnDurable::Welcome(_) => None,
+            };
             // A client that is gone asks again, or its session ends by its silence.
             let _ = notice.send(&sender, durable);
+            if let (Some(latency), Some(begun)) = (&self.latency, begun) {
+                latency.end(&begun);
+            }
         }
     }
 

@@ -25,12 +25,15 @@ pub(crate) enum Often {
     Objects,
     /// Rows that could not be read or shown.
     Rows,
+    /// Operations that took long.
+    Slow,
 }
 
-const KINDS: [(Often, &str); 3] = [
+const KINDS: [(Often, &str); 4] = [
     (Often::Connections, "connections were closed for malformed messages or unread replies"),
     (Often::Objects, "times an object could not be read or written"),
     (Often::Rows, "times metadata could not be read"),
+    (Often::Slow, "operations were slow"),
 ];
 
 /// Of one kind.

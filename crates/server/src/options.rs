@@ -64,6 +64,10 @@ pub struct ServerOptions {
     pub take_over: bool,
     /// Told how far the journal is replayed.
     pub progress: Option<Tell>,
+    /// Measure how long requests take, for [`crate::Server::metrics`].
+    pub metrics: bool,
+    /// Write a line for each request that takes so long or longer.
+    pub slow_after: Option<Duration>,
     /// In a cluster: answers go out only through it.
     pub gate: Option<Arc<dyn Gate>>,
     /// Told once, with the reason, when another server has taken over: changes that were not confirmed by then never will be. The
@@ -97,6 +101,8 @@ impl Default for ServerOptions {
             read_only: false,
             take_over: false,
             progress: None,
+            metrics: false,
+            slow_after: None,
             gate: None,
             on_fenced: None,
             log: Arc::new(|line| tracing::warn!("{line}")),

@@ -30,6 +30,7 @@ use crate::condition::Condition;
 use crate::decoupled::{Base, GrantedNumbers};
 use crate::engine_lock::EngineLock;
 use crate::format::FilesystemInfo;
+use crate::latency::Latency;
 use crate::options::ServerOptions;
 use crate::peers::Peers;
 use crate::plate_table::PlateTable;
@@ -74,6 +75,8 @@ pub(crate) struct Plate {
     pub(crate) boot: u64,
     /// Where the journal ended when the plate started.
     pub(crate) begun_at: Position,
+    /// Events that were replayed then.
+    pub(crate) replayed_events: u64,
     pub(crate) session_ids: SessionIds,
 
     pub(crate) engine: EngineLock,
@@ -82,6 +85,8 @@ pub(crate) struct Plate {
     pub(crate) rows: Rows,
     pub(crate) blocks: Blocks,
     pub(crate) waiters: Waiters,
+    /// If somebody wants to know it.
+    pub(crate) latency: Option<Arc<Latency>>,
 
     pub(crate) checkpoints: Checkpoints,
     pub(crate) numbers: GrantedNumbers,

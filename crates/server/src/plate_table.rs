@@ -1,6 +1,7 @@
 //! The plates that a process runs, by their numbers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use chiton_runtime::sync::RwLock;
 use chiton_types::PlateId;
@@ -8,42 +9,61 @@ use chiton_types::PlateId;
 use crate::running::RunningPlate;
 
 /// See the module. Of a file system with one plate there is one, always.
-pub(crate) struct PlateTable(RwLock<Vec<Option<Arc<RunningPlate>>>>);
+pub(crate) struct PlateTable {
+    plates: RwLock<Vec<Option<Arc<RunningPlate>>>>,
+    /// Plates that were started, and of them those whose journal was replayed.
+    starts: AtomicU64,
+    recoveries: AtomicU64,
+}
 
 impl PlateTable {
     /// Those that run, of `count`.
     pub(crate) fn new(count: u16, running: Vec<Arc<RunningPlate>>) -> PlateTable {
-        let mut plates: Vec<Option<Arc<RunningPlate>>> = (0..count).map(|_| None).collect();
-        for one in running {
-            let number = usize::from(one.plate.plate.0);
-            plates[number] = Some(one);
-        }
-        PlateTable(RwLock::new(plates))
+        let plates = (0..count).map(|_| None).collect();
+        let table = PlateTable {
+            plates: RwLock::new(plates),
+            starts: AtomicU64::new(0),
+            recoveries: AtomicU64::new(0),
+        };
+        running.into_iter().for_each(|one| table.put(one));
+        table
     }
 
     /// How many there are, with those that do not run.
     pub(crate) fn count(&self) -> usize {
-        self.0.read().len()
+        self.plates.read().len()
     }
 
     /// A plate; `None` if there is no such plate or it does not run.
     pub(crate) fn get(&self, plate: PlateId) -> Option<Arc<RunningPlate>> {
-        self.0.read().get(usize::from(plate.0))?.clone()
+        self.plates.read().get(usize::from(plate.0))?.clone()
     }
 
     /// Those that run, in their order.
     pub(crate) fn all(&self) -> Vec<Arc<RunningPlate>> {
-        self.0.read().iter().flatten().cloned().collect()
+        self.plates.read().iter().flatten().cloned().collect()
     }
 
     /// A plate runs from now on.
     pub(crate) fn put(&self, running: Arc<RunningPlate>) {
+        self.starts.fetch_add(1, Relaxed);
+        self.recoveries.fetch_add(u64::from(running.plate.replayed_events > 0), Relaxed);
         let number = usize::from(running.plate.plate.0);
-        self.0.write()[number] = Some(running);
+        self.plates.write()[number] = Some(running);
+    }
+
+    /// Plates that were started so far.
+    pub(crate) fn starts(&self) -> u64 {
+        self.starts.load(Relaxed)
+    }
+
+    /// Of these, plates whose journal was replayed: their server had not ended in order.
+    pub(crate) fn recoveries(&self) -> u64 {
+        self.recoveries.load(Relaxed)
     }
 
     /// A plate does not run any more.
     pub(crate) fn take(&self, plate: PlateId) -> Option<Arc<RunningPlate>> {
-        self.0.write().get_mut(usize::from(plate.0))?.take()
+        self.plates.write().get_mut(usize::from(plate.0))?.take()
     }
 }

@@ -7,17 +7,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use chiton_model::Op;
 use chiton_namespace::Need;
 use chiton_transport::Sender;
 use chiton_types::{Cred, Position, Refusal, SessionId};
-use chiton_wire::{
-    Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Welcome, is_policy_attribute,
-};
+use chiton_wire::{Answer, Call, Failure, RealmCall, RefuseReason, Reply, Request, Welcome};
 
+use crate::call_kinds::{changes, is_outside, needs_one_plate};
 use crate::commits::OnDurable;
 use crate::deliver::ReplySlot;
 use crate::fatal::Fatal;
+use crate::latency::Begun;
 use crate::often::Often;
 use crate::plate::Plate;
 use crate::startup::EPOCH;
@@ -58,12 +57,30 @@ pub(crate) struct NeedsRows {
     task: Task,
     needs: Vec<Need>,
     generation: u64,
+    begun: Option<Begun>,
+}
+
+/// What comes of requests that are carried out under one hold of the engine's lock.
+#[derive(Default)]
+struct Results {
+    replies: Vec<Reply>,
+    /// The requests of `replies` whose time runs.
+    done: Vec<Begun>,
+    without_rows: Vec<NeedsRows>,
 }
 
 impl Plate {
     /// Answers a request of a session in this process; the thread waits.
     #[inline]
     pub(crate) fn call(&self, session: SessionId, request: Request) -> Reply {
+        let mut begun = self.latency.as_ref().map(|latency| Begun::new(latency.now(), session, &request));
+        let reply = self.call_as_measured(session, request, &mut begun);
+        self.end(begun);
+        reply
+    }
+
+    #[inline]
+    fn call_as_measured(&self, session: SessionId, request: Request, begun: &mut Option<Begun>) -> Reply {
         if !self.peers.is_alone() && needs_one_plate(&request.call) {
             return unsupported(request.id, &self.moment());
         }
@@ -97,13 +114,17 @@ impl Plate {
                 }
                 Step::Waiting(ticket) => {
                     let slot = Arc::new(ReplySlot::default());
-                    self.answer_later(&engine, ticket, Waiter::Thread(slot.clone()));
+                    if let Some(begun) = begun {
+                        begun.waits(engine.waits_for(ticket));
+                    }
+                    self.answer_later(&engine, ticket, Waiter::Thread(slot.clone()), None);
                     self.leave(engine, &m);
                     break slot;
                 }
                 Step::NeedRows(task, needs) => {
                     let generation = engine.namespace().generation();
                     self.leave(engine, &m);
+                    begun.iter_mut().for_each(Begun::fetches);
                     let fetched = match self.fetch(&needs) {
                         Ok(fetched) => fetched,
                         Err(_) => return failed(id, &m),
@@ -126,8 +147,9 @@ impl Plate {
         sender: &Sender,
         batch: &mut Vec<Request>,
     ) {
-        let mut replies = Vec::with_capacity(batch.len());
-        let (mut without_rows, mut outside) = (Vec::new(), Vec::new());
+        let at = self.latency.as_ref().map(|latency| latency.now());
+        let mut results = Results { replies: Vec::with_capacity(batch.len()), ..Results::default() };
+        let mut outside = Vec::new();
         let mut writers = Vec::new();
         batch.retain(|request| match self.writer_for(&request.call) {
             Ok(writer) => {
@@ -135,7 +157,7 @@ impl Plate {
                 true
             }
             Err(()) => {
-                replies.push(failed(request.id, &self.moment()));
+                results.replies.push(failed(request.id, &self.moment()));
                 false
             }
         });
@@ -152,21 +174,26 @@ impl Plate {
                 continue;
             }
             if self.options.read_only && changes(&request.call) {
-                replies.push(unchanged(request.id, &m));
+                results.replies.push(unchanged(request.id, &m));
             } else if !self.peers.is_alone() && needs_one_plate(&request.call) {
-                replies.push(unsupported(request.id, &m));
-            } else if is_outside(&request.call) {
-                outside.push(request);
+                results.replies.push(unsupported(request.id, &m));
             } else {
-                let id = request.id;
-                let step = engine.request(session, request, &m);
-                self.take_step(&mut engine, id, step, sender, &mut replies, &mut without_rows);
+                let begun = at.map(|at| Begun::new(at, session, &request));
+                if is_outside(&request.call) {
+                    outside.push((request, begun));
+                } else {
+                    let id = request.id;
+                    let step = engine.request(session, request, &m);
+                    self.take_step(&mut engine, (id, begun), step, sender, &mut results);
+                }
             }
         }
         self.leave(engine, &m);
+        let Results { replies, done, without_rows } = results;
         self.send_all(sender, replies);
-        for request in outside {
-            self.serve_outside(session, sender, request);
+        self.end_all(&done);
+        for (request, begun) in outside {
+            self.serve_outside(session, sender, request, begun);
         }
         if !without_rows.is_empty() {
             let sender = sender.clone();
@@ -194,19 +221,32 @@ impl Plate {
     fn take_step(
         &self,
         engine: &mut Engine,
-        id: u64,
+        (id, mut begun): (u64, Option<Begun>),
         step: Step,
         sender: &Sender,
-        replies: &mut Vec<Reply>,
-        without_rows: &mut Vec<NeedsRows>,
+        results: &mut Results,
     ) {
         match step {
-            Step::Done(reply) => replies.push(reply),
-            Step::Waiting(ticket) => self.answer_later(engine, ticket, Waiter::Client(sender.clone())),
+            Step::Done(reply) => {
+                results.replies.push(reply);
+                results.done.extend(begun);
+            }
+            Step::Waiting(ticket) => {
+                self.answer_later(engine, ticket, Waiter::Client(sender.clone()), begun);
+            }
             Step::NeedRows(task, needs) => {
                 let generation = engine.namespace().generation();
-                without_rows.push(NeedsRows { id, task, needs, generation });
+                begun.iter_mut().for_each(Begun::fetches);
+                results.without_rows.push(NeedsRows { id, task, needs, generation, begun });
             }
+        }
+    }
+
+    /// These requests were answered together.
+    #[inline]
+    fn end_all(&self, done: &[Begun]) {
+        if let Some(latency) = &self.latency {
+            latency.end_all(done);
         }
     }
 
@@ -214,21 +254,22 @@ impl Plate {
     fn fetch_and_retry(&self, sender: &Sender, mut without_rows: Vec<NeedsRows>) {
         // The last of the list is the next: one that needs more after its fetch goes on before those behind it.
         without_rows.reverse();
-        while let Some(NeedsRows { id, task, needs, generation }) = without_rows.pop() {
+        let mut results = Results { without_rows, ..Results::default() };
+        while let Some(NeedsRows { id, task, needs, generation, begun }) = results.without_rows.pop() {
             let fetched = self.fetch(&needs);
             let mut engine = self.engine.lock();
             let m = self.moment();
-            let mut replies = Vec::new();
             let installed = fetched.and_then(|fetched| self.install(&mut engine, fetched, generation));
             match installed {
                 Ok(()) => {
                     let step = engine.retry(task, &m);
-                    self.take_step(&mut engine, id, step, sender, &mut replies, &mut without_rows);
+                    self.take_step(&mut engine, (id, begun), step, sender, &mut results);
                 }
-                Err(_) => replies.push(failed(id, &m)),
+                Err(_) => results.replies.push(failed(id, &m)),
             }
             self.leave(engine, &m);
-            self.send_all(sender, replies);
+            self.send_all(sender, std::mem::take(&mut results.replies));
+            self.end_all(&std::mem::take(&mut results.done));
         }
     }
 
@@ -263,7 +304,13 @@ impl Plate {
         Reply { id, epoch: EPOCH, durable: self.journal.durable(), result }
     }
 
-    fn serve_outside(self: &Arc<Self>, session: SessionId, sender: &Sender, request: Request) {
+    fn serve_outside(
+        self: &Arc<Self>,
+        session: SessionId,
+        sender: &Sender,
+        request: Request,
+        begun: Option<Begun>,
+    ) {
         let (alive, position, m) = self.touch(session, &request);
         let reply = empty_reply(request.id, &m);
         if let Err(failure) = alive {
@@ -279,14 +326,15 @@ impl Plate {
                 let Request { id, cred, call, .. } = request;
                 let result = plate.outside(session, &cred, call);
                 plate.send_all(&sender, vec![Reply { result, ..empty_reply(id, &plate.moment()) }]);
+                plate.end(begun);
             });
         }
         if self.blocks_are_safe() {
-            return self.send_when_durable(position, sender, OnDurable::Reply(reply));
+            return self.send_when_durable(position, sender, OnDurable::Reply(reply, begun));
         }
         let sender = sender.clone();
         self.submit_io(0, move |plate| match plate.sync_blocks() {
-            Ok(()) => plate.send_when_durable(position, &sender, OnDurable::Reply(reply)),
+            Ok(()) => plate.send_when_durable(position, &sender, OnDurable::Reply(reply, begun)),
             Err(failure) => plate.send_all(&sender, vec![Reply { result: Err(failure), ..reply }]),
         });
     }
@@ -339,7 +387,7 @@ impl Plate {
         };
         for (sender, notice) in self.waiters.commits.due(Position(u64::MAX - 1)) {
             match notice {
-                OnDurable::Reply(reply) => {
+                OnDurable::Reply(reply, _) => {
                     self.send_all(&sender, vec![Reply { result: Err(Failure::Refused(refusal)), ..reply }]);
                 }
                 OnDurable::Welcome(welcome) => {
@@ -381,65 +429,12 @@ impl Plate {
     }
 }
 
-/// True for calls that need no decision and may take long.
-#[inline]
-fn is_outside(call: &Call) -> bool {
-    match call {
-        Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } => true,
-        Call::Realm(call) => matches!(**call, RealmCall::Object { .. }),
-        _ => false,
-    }
-}
-
 fn empty_reply(id: u64, m: &Moment) -> Reply {
     Reply { id, epoch: EPOCH, durable: m.durable, result: Ok(Answer::Done) }
 }
 
 fn failed(id: u64, m: &Moment) -> Reply {
     Reply { result: Err(Failure::Refused(Refusal::Io)), ..empty_reply(id, m) }
-}
-
-/// True for calls that change the file system, or prepare that.
-fn changes(call: &Call) -> bool {
-    match call {
-        Call::Op { .. }
-        | Call::Batch { .. }
-        | Call::WriteBehind { .. }
-        | Call::Grown { .. }
-        | Call::PutBlock { .. } => true,
-        Call::Realm(call) => {
-            !matches!(**call, RealmCall::Of { .. } | RealmCall::BlockedBy { .. } | RealmCall::List)
-        }
-        Call::Query(_)
-        | Call::Commit { .. }
-        | Call::Lease { .. }
-        | Call::LeaseNames { .. }
-        | Call::Closed { .. }
-        | Call::Reopen { .. }
-        | Call::Ended { .. }
-        | Call::SetLock { .. }
-        | Call::CancelLock { .. }
-        | Call::GetLock { .. }
-        | Call::GetBlock { .. }
-        | Call::Admin { .. }
-        | Call::Ping
-        | Call::Bye => false,
-    }
-}
-
-/// True for calls that work only for a file system with one plate so far: decouplings, branches, merges, policies, and views of all
-/// rows at one moment.
-fn needs_one_plate(call: &Call) -> bool {
-    match call {
-        Call::Realm(call) => {
-            !matches!(**call, RealmCall::Of { .. } | RealmCall::BlockedBy { .. } | RealmCall::List)
-        }
-        Call::Op { .. } | Call::Batch { .. } => call.ops().iter().any(|op| {
-            matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name))
-        }),
-        Call::Admin { what } => what.starts_with("view "),
-        _ => false,
-    }
 }
 
 /// The answer to a call that does not work with several plates.

@@ -245,6 +245,10 @@ impl Server {
         self.builder.peers().set_servers(own, servers, &self.table)
     }
 
+    pub(crate) fn table(&self) -> &PlateTable {
+        &self.table
+    }
+
     /// Which plates there are.
     pub fn plates(&self) -> Plates {
         self.builder.peers().plates()

@@ -1,6 +1,7 @@
 //! The waiters of a plate: threads and clients that wait for an answer, and the ways to the clients whose leases it recalls.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use chiton_engine::{Command, Engine, Ticket};
 use chiton_runtime::sync::Mutex;
@@ -10,6 +11,7 @@ use hashbrown::HashMap;
 
 use crate::commits::Commits;
 use crate::deliver::{Channels, ReplySlot};
+use crate::latency::{Begun, Latency};
 use crate::plate::Plate;
 use crate::requests::stopped;
 
@@ -22,20 +24,41 @@ pub(crate) enum Waiter {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Waiters {
     /// For the answers of requests that wait in the engine.
-    tickets: Mutex<HashMap<Ticket, Waiter>>,
+    tickets: Mutex<HashMap<Ticket, (Waiter, Option<Begun>)>>,
     /// Commits that wait for durability.
     pub(crate) commits: Arc<Commits>,
     /// Ways to the sessions' clients.
     pub(crate) channels: Channels,
+    /// Leases that were recalled since the start.
+    pub(crate) recalls: AtomicU64,
+}
+
+impl Waiters {
+    pub(crate) fn new(latency: Option<Arc<Latency>>) -> Waiters {
+        Waiters {
+            tickets: Mutex::default(),
+            commits: Arc::new(Commits::new(latency)),
+            channels: Channels::default(),
+            recalls: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Plate {
-    /// Records who gets the answer of a waiting request. To be called with the engine's lock held.
-    pub(crate) fn answer_later(&self, engine: &Engine, ticket: Ticket, waiter: Waiter) {
-        self.waiters.tickets.lock().insert(ticket, waiter);
+    /// Records who gets the answer of a waiting request, whose time runs if `begun` is there. To be called with the engine's lock held.
+    pub(crate) fn answer_later(
+        &self,
+        engine: &Engine,
+        ticket: Ticket,
+        waiter: Waiter,
+        mut begun: Option<Begun>,
+    ) {
+        if let Some(begun) = &mut begun {
+            begun.waits(engine.waits_for(ticket));
+        }
+        self.waiters.tickets.lock().insert(ticket, (waiter, begun));
         if let Some(position) = engine.durable_wanted() {
             self.waiters.commits.engine_waits(position);
             self.journal.request_commit();
@@ -46,7 +69,10 @@ impl Plate {
         for command in commands {
             match command {
                 Command::Reply(ticket, reply) => self.answer_waiter(ticket, reply),
-                Command::Recall(session, recall) => self.waiters.channels.recall(session, recall),
+                Command::Recall(session, recall) => {
+                    self.waiters.recalls.fetch_add(1, Relaxed);
+                    self.waiters.channels.recall(session, recall);
+                }
                 Command::Log(line) => self.log(&line),
                 Command::Peer(..) => unreachable!("it was sent under the engine's lock"),
                 Command::DropSession(session, ended) => {
@@ -58,19 +84,28 @@ impl Plate {
     }
 
     fn answer_waiter(&self, ticket: Ticket, reply: Reply) {
-        match self.waiters.tickets.lock().remove(&ticket) {
-            Some(Waiter::Thread(slot)) => slot.answer(reply),
+        let Some((waiter, begun)) = self.waiters.tickets.lock().remove(&ticket) else { return };
+        match waiter {
+            Waiter::Thread(slot) => slot.answer(reply),
             // A client that is gone asks again when it comes back.
-            Some(Waiter::Client(sender)) if !self.is_fenced() => drop(sender.send(&reply)),
-            Some(Waiter::Client(_)) => {}
-            None => {}
+            Waiter::Client(sender) if !self.is_fenced() => drop(sender.send(&reply)),
+            Waiter::Client(_) => {}
+        }
+        self.end(begun);
+    }
+
+    /// The time of a request ends, if it runs.
+    #[inline]
+    pub(crate) fn end(&self, begun: Option<Begun>) {
+        if let (Some(latency), Some(begun)) = (&self.latency, begun) {
+            latency.end(&begun);
         }
     }
 
     /// Tells threads that wait for answers that there will be none.
     pub(crate) fn dismiss_waiters(&self) {
         let m = self.moment();
-        for (_, waiter) in self.waiters.tickets.lock().drain() {
+        for (_, (waiter, _)) in self.waiters.tickets.lock().drain() {
             if let Waiter::Thread(slot) = waiter {
                 slot.answer(stopped(0, &m));
             }

@@ -32,6 +32,12 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     let end = Arc::new(TakenOver::default());
     let notifier = end.clone();
     let ending: serve::Ending = Arc::new(move |class, why| notifier.notify(class, why));
+    if args.data.is_none() && (args.inside.metrics.is_some() || args.inside.slow_ms.is_some()) {
+        return Err(Failure::failed(
+            "--metrics and --slow-ms are about the server inside a mount: add --data, or give them to chiton serve",
+        ));
+    }
+    let metrics = serve::Metrics::start(args.inside.metrics)?;
     let (server, source) = match (&args.data, &args.server, &args.monitor) {
         (Some(data), _, _) => {
             let data = target::absolute(data)?;
@@ -41,6 +47,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         (None, None, Some(monitor)) => (None, format!("chiton:{}", monitor.without_commas())),
         (None, None, None) => return Err(Failure::failed(NO_SOURCE)),
     };
+    server.iter().for_each(|server| metrics.show(server));
     let client = Arc::new(client(args, server.as_ref(), &mountpoint)?);
     // A read-only mount decouples nothing.
     let realms = if args.no_decouple || args.inside.salvage { None } else { Some(realms(args, &client)?) };

@@ -1,6 +1,7 @@
 //! `chiton serve`.
 
 mod member;
+mod metrics;
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -16,6 +17,8 @@ use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 use crate::target;
 
+pub(crate) use metrics::Metrics;
+
 /// Called with the reason why this server must end: [`Class::Busy`], another has taken over; [`Class::Restart`],
 /// its journal failed.
 pub(crate) type Ending = Arc<dyn Fn(Class, &str) + Send + Sync>;
@@ -25,14 +28,16 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
     let data = target::absolute(&args.data)?;
+    let metrics = Metrics::start(args.server.metrics)?;
     if let Some(monitor) = &args.monitor {
-        return member::run(args, monitor, &data, signals);
+        return member::run(args, monitor, &data, &metrics, signals);
     }
     let (end, ended) = mpsc::channel();
     let fenced = Mutex::new(end.clone());
     let report =
         move |class: Class, why: &str| drop(fenced.lock().map(|end| end.send(Some((class, why.to_owned())))));
     let server = start_visibly(&data, &args.server, Arc::new(report))?;
+    metrics.show(&server);
     let mut addresses = vec![Address::Unix(target::socket(&data)?)];
     addresses.extend(args.listen.iter().cloned());
     if args.server.take_over {
@@ -67,6 +72,8 @@ fn options(args: &ServerArgs) -> ServerOptions {
         take_over: args.take_over,
         store_timeout: args.store_timeout.map(std::time::Duration::from_secs),
         recovery_target: args.recovery_target.unwrap_or(usual.recovery_target),
+        metrics: args.metrics.is_some(),
+        slow_after: args.slow_ms.map(std::time::Duration::from_millis),
         ..usual
     }
 }

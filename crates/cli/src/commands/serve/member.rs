@@ -11,6 +11,7 @@ use chiton_server::{DataAddress, ServerOptions};
 use chiton_transport::Address;
 use signal_hook::iterator::Signals;
 
+use super::Metrics;
 use crate::args::Serve;
 use crate::failure::{Class, Failure, Outcome};
 
@@ -22,7 +23,13 @@ const WINDOW_MS: u32 = 10_000;
 /// How long a plate's journal may be replayed, about.
 const RECOVERY_TARGET: Duration = Duration::from_millis(500);
 
-pub(super) fn run(args: &Serve, monitor: &EtcdAddress, data: &DataAddress, mut signals: Signals) -> Outcome {
+pub(super) fn run(
+    args: &Serve,
+    monitor: &EtcdAddress,
+    data: &DataAddress,
+    metrics: &Metrics,
+    mut signals: Signals,
+) -> Outcome {
     let monitor: Arc<dyn Monitor> =
         Arc::new(EtcdMonitor::open(monitor).map_err(|e| failure(&MemberError::Monitor(e)))?);
     let options = MemberOptions {
@@ -55,6 +62,7 @@ pub(super) fn run(args: &Serve, monitor: &EtcdAddress, data: &DataAddress, mut s
         let joined =
             Member::join(monitor.clone(), data, options.clone(), Arc::new(RealWorld), on_end.clone());
         let member = joined.map_err(|e| failure(&e))?;
+        metrics.show(member.server());
         let at: Vec<String> = options.listen.iter().map(ToString::to_string).collect();
         chiton_runtime::log_line!("server {} serves {data} on {}", member.id(), at.join(", "));
         match told.recv() {

@@ -1,0 +1,57 @@
+//! What kinds of calls there are, for the runtime.
+
+use chiton_model::Op;
+use chiton_wire::{Call, RealmCall, is_policy_attribute};
+
+/// True for calls that need no decision and may take long.
+#[inline]
+pub(crate) fn is_outside(call: &Call) -> bool {
+    match call {
+        Call::Commit { .. } | Call::PutBlock { .. } | Call::GetBlock { .. } | Call::Admin { .. } => true,
+        Call::Realm(call) => matches!(**call, RealmCall::Object { .. }),
+        _ => false,
+    }
+}
+
+/// True for calls that change the file system, or prepare that.
+pub(crate) fn changes(call: &Call) -> bool {
+    match call {
+        Call::Op { .. }
+        | Call::Batch { .. }
+        | Call::WriteBehind { .. }
+        | Call::Grown { .. }
+        | Call::PutBlock { .. } => true,
+        Call::Realm(call) => {
+            !matches!(**call, RealmCall::Of { .. } | RealmCall::BlockedBy { .. } | RealmCall::List)
+        }
+        Call::Query(_)
+        | Call::Commit { .. }
+        | Call::Lease { .. }
+        | Call::LeaseNames { .. }
+        | Call::Closed { .. }
+        | Call::Reopen { .. }
+        | Call::Ended { .. }
+        | Call::SetLock { .. }
+        | Call::CancelLock { .. }
+        | Call::GetLock { .. }
+        | Call::GetBlock { .. }
+        | Call::Admin { .. }
+        | Call::Ping
+        | Call::Bye => false,
+    }
+}
+
+/// True for calls that work only for a file system with one plate so far: decouplings, branches, merges, policies, and views of all
+/// rows at one moment.
+pub(crate) fn needs_one_plate(call: &Call) -> bool {
+    match call {
+        Call::Realm(call) => {
+            !matches!(**call, RealmCall::Of { .. } | RealmCall::BlockedBy { .. } | RealmCall::List)
+        }
+        Call::Op { .. } | Call::Batch { .. } => call.ops().iter().any(|op| {
+            matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name))
+        }),
+        Call::Admin { what } => what.starts_with("view "),
+        _ => false,
+    }
+}
