@@ -456,6 +456,8 @@ pub(crate) enum Group {
     Subtrees,
     /// Creates in different directories with two plates, beside one; directories made and removed over plates.
     Plates,
+    /// Calls to a server that measures them, beside one that does not.
+    Metrics,
     /// Appends to a file that other processes follow on another mount, under two policies.
     Readers,
 }

@@ -5,6 +5,7 @@
 
 mod durable;
 mod engine;
+mod metrics;
 mod mount;
 mod plates;
 mod readers;
@@ -51,7 +52,7 @@ fn run_all(args: &BenchAll) -> Outcome {
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
-    let groups: [(Group, &str, Measure); 10] = [
+    let groups: [(Group, &str, Measure); 11] = [
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
@@ -61,6 +62,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Restart, "restart", restart::measure),
         (Group::Subtrees, "subtrees", subtrees::measure),
         (Group::Plates, "several plates", plates::measure),
+        (Group::Metrics, "the cost of metrics", metrics::measure),
         (Group::Readers, "readers of a file during writes", readers::measure),
     ];
     let mut report = Report::default();

@@ -24,15 +24,19 @@ impl Subject {
     }
 
     pub(super) fn start_with(plan: &Plan, name: &str, format: &FormatOptions) -> Outcome<Subject> {
-        let data = plan.dir.join(name);
-        let world: SharedWorld = Arc::new(RealWorld);
-        Server::format(&data, format, &world).map_err(Failure::from)?;
-        Subject::open(&data)
+        Subject::open(&formatted(plan, name, format)?)
+    }
+
+    pub(super) fn start_as(plan: &Plan, name: &str, options: ServerOptions) -> Outcome<Subject> {
+        Subject::open_as(&formatted(plan, name, &FormatOptions::default())?, options)
     }
 
     pub(super) fn open(data: &Path) -> Outcome<Subject> {
-        let server =
-            Server::start(data, ServerOptions::default(), Arc::new(RealWorld)).map_err(Failure::from)?;
+        Subject::open_as(data, ServerOptions::default())
+    }
+
+    fn open_as(data: &Path, options: ServerOptions) -> Outcome<Subject> {
+        let server = Server::start(data, options, Arc::new(RealWorld)).map_err(Failure::from)?;
         Ok(Subject { server, data: data.to_path_buf() })
     }
 
@@ -63,6 +67,14 @@ impl Subject {
         self.server.shutdown().map_err(Failure::failed)?;
         std::fs::remove_dir_all(&self.data).map_err(Failure::failed)
     }
+}
+
+/// A new data directory.
+fn formatted(plan: &Plan, name: &str, format: &FormatOptions) -> Outcome<PathBuf> {
+    let data = plan.dir.join(name);
+    let world: SharedWorld = Arc::new(RealWorld);
+    Server::format(&data, format, &world).map_err(Failure::from)?;
+    Ok(data)
 }
 
 pub(super) fn make_dir(dir: &Path) -> Outcome {
