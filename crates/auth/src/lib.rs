@@ -1,0 +1,25 @@
+//! Certificates: they name the process at the other end of a TCP connection, and say what it may do.
+//!
+//! ```text
+//!   Authority (a directory of the administrator)
+//!       │ issue(name, grant)
+//!       ▼
+//!   identity file: certificate, private key, the authority's certificate ── Credentials ──▶ TLS of each connection
+//!                                                                              Grant of the other end ◀──┘
+//! ```
+//!
+//! Invariants:
+//! - A certificate without a readable grant is refused: nothing is allowed by default.
+//! - Only servers hold certificates with which a client accepts a server, so no client can pose as one.
+//! - A private key is written with mode 0600, and never read from a file that others may read.
+
+mod authority;
+mod credentials;
+mod error;
+mod files;
+mod grant;
+
+pub use authority::{Authority, Issued, Validity};
+pub use credentials::Credentials;
+pub use error::AuthError;
+pub use grant::{Access, Certified, Grant, Serial, check_name};
