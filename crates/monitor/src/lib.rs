@@ -58,7 +58,7 @@ pub mod conformance;
 pub use error::{ChangeError, MonitorError};
 pub use map::{
     ADDRESSES_MAX, CHANGES_MAX, ClusterMap, JSON_BYTES_MAX, MapChange, MapError, MapIncrement, PLATES_MAX,
-    PlateOwner, SERVERS_MAX, ServerInfo, TEXT_BYTES_MAX, WEIGHT_ORDINARY,
+    PlateOwner, REVOKED_MAX, SERVERS_MAX, ServerInfo, TEXT_BYTES_MAX, WEIGHT_ORDINARY,
 };
 pub use memory::MemoryMonitor;
 pub use monitor::{

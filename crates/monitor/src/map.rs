@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 pub const SERVERS_MAX: usize = 1024;
 pub const PLATES_MAX: usize = 4096;
 pub const ADDRESSES_MAX: usize = 16;
+pub const REVOKED_MAX: usize = 2048;
+/// Bytes of the serial number or the name of a certificate.
+const SERIAL_BYTES_MAX: usize = 64;
 /// Bytes of an address, a failure domain, and the texts of an audit line.
 pub const TEXT_BYTES_MAX: usize = 255;
 /// Changes of one increment: enough to place every plate and put every server.
@@ -61,6 +64,9 @@ pub struct ClusterMap {
     pub servers: BTreeMap<u64, ServerInfo>,
     /// Indexed by plate. Their number never changes.
     pub plates: Vec<PlateOwner>,
+    /// Certificates that are valid no more: their serial numbers, and their names for people.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub revoked: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +78,11 @@ pub enum MapChange {
         plate: u32,
         owner: Option<u64>,
         next: Option<u64>,
+    },
+    /// Refuses a certificate from now on.
+    Revoke {
+        serial: String,
+        name: String,
     },
 }
 
@@ -132,7 +143,14 @@ impl ClusterMap {
     pub fn new(filesystem: u64, plates: u32, lease_ms: u32) -> Result<ClusterMap, MapError> {
         limit("plates", plates as usize, PLATES_MAX)?;
         let plates = vec![PlateOwner::default(); plates as usize];
-        Ok(ClusterMap { epoch: 1, filesystem, lease_ms, servers: BTreeMap::new(), plates })
+        Ok(ClusterMap {
+            epoch: 1,
+            filesystem,
+            lease_ms,
+            servers: BTreeMap::new(),
+            plates,
+            revoked: BTreeMap::new(),
+        })
     }
 
     /// Changes the map into that of epoch `to`. After an error it is as before.
@@ -181,6 +199,9 @@ impl ClusterMap {
                 let entry = self.plates.get_mut(*plate as usize).ok_or(MapError::Plate(*plate))?;
                 *entry = PlateOwner { owner: *owner, next: *next };
             }
+            MapChange::Revoke { serial, name } => {
+                self.revoked.insert(serial.clone(), name.clone());
+            }
         }
         Ok(())
     }
@@ -188,6 +209,10 @@ impl ClusterMap {
     fn check(&self) -> Result<(), MapError> {
         limit("servers", self.servers.len(), SERVERS_MAX)?;
         limit("plates", self.plates.len(), PLATES_MAX)?;
+        limit("revoked certificates", self.revoked.len(), REVOKED_MAX)?;
+        for (serial, name) in &self.revoked {
+            check_revoked(serial, name)?;
+        }
         for (key, server) in &self.servers {
             if *key != server.id {
                 return Err(MapError::Key { key: *key, id: server.id });
@@ -228,6 +253,7 @@ impl MapIncrement {
         limit("changes", self.changes.len(), CHANGES_MAX)?;
         self.changes.iter().try_for_each(|change| match change {
             MapChange::PutServer(server) => server.check(),
+            MapChange::Revoke { serial, name } => check_revoked(serial, name),
             MapChange::RemoveServer(_) | MapChange::SetPlate { .. } => Ok(()),
         })
     }
@@ -247,12 +273,18 @@ impl MapIncrement {
     }
 }
 
+fn check_revoked(serial: &str, name: &str) -> Result<(), MapError> {
+    limit("bytes of a serial number", serial.len(), SERIAL_BYTES_MAX)?;
+    limit("bytes of a certificate's name", name.len(), SERIAL_BYTES_MAX)
+}
+
 impl fmt::Display for MapChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |id: &Option<u64>| id.map_or("none".to_owned(), |id| id.to_string());
         match self {
             MapChange::PutServer(server) => write!(f, "put server {}", server.id),
             MapChange::RemoveServer(id) => write!(f, "remove server {id}"),
+            MapChange::Revoke { serial, name } => write!(f, "revoke the certificate {serial} of {name}"),
             MapChange::SetPlate { plate, owner, next: None } => write!(f, "plate {plate} to {}", name(owner)),
             MapChange::SetPlate { plate, owner, next } => {
                 write!(f, "plate {plate} to {}, next {}", name(owner), name(next))
