@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::auth::AuthArgs;
 use crate::commands::branch::BranchArgs;
 use crate::commands::cluster::ClusterArgs;
 use crate::commands::journal::JournalArgs;
@@ -40,6 +41,9 @@ path), 5 stopped by a conflict, 6 a store failed for good: start the server or m
 #[derive(Debug, Parser)]
 #[command(name = "chiton", version, after_help = EXAMPLES, propagate_version = true)]
 pub(crate) struct Chiton {
+    /// This process's certificate and key, which chiton auth create makes: connections over TCP then have TLS.
+    #[arg(long, global = true, env = crate::identity::VARIABLE, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -94,6 +98,8 @@ pub(crate) enum Command {
     View(View),
     /// Make and administer a cluster: several servers of one file system.
     Cluster(ClusterArgs),
+    /// Make and revoke the certificates of servers, clients and tools.
+    Auth(AuthArgs),
     /// Inspect, export, import or change a journal.
     Journal(JournalArgs),
     /// Check a file system, served or not; repair one that is not.
@@ -177,6 +183,9 @@ pub(crate) struct Serve {
     /// Further addresses: tcp:HOST:PORT or unix:PATH; may be repeated.
     #[arg(long)]
     pub(crate) listen: Vec<chiton_transport::Address>,
+    /// In a cluster: speak without TLS over TCP. Everybody who reaches the address may then do everything, in the name of every user.
+    #[arg(long, requires = "monitor")]
+    pub(crate) insecure: bool,
     /// Join the cluster whose map this etcd has: etcd://HOST:PORT,HOST:PORT, with /PREFIX behind it if several clusters share it.
     #[arg(long, requires = "listen", conflicts_with_all = ["salvage", "take_over"])]
     pub(crate) monitor: Option<EtcdAddress>,
@@ -441,6 +450,8 @@ pub(crate) enum Group {
     Mount,
     /// The library over a Unix socket.
     Socket,
+    /// The library over TCP, with TLS and without.
+    Tls,
     /// Creates by write-behind: by library and mount, alone and beside another client that creates files in the same
     /// directory.
     WriteBehind,

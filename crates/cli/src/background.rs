@@ -32,6 +32,7 @@ pub(crate) fn detach(words: &[OsString], log: &Path) -> Outcome<serde_json::Valu
     let log_file = log_file::open(log)?;
     let log_start = log_file.metadata().map_or(0, |m| m.len());
     let mut command = Command::new(program);
+    command.envs(crate::identity::file().map(|file| (crate::identity::VARIABLE, file)));
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
     // SAFETY: setsid is async-signal-safe and touches no memory of ours.
     unsafe {

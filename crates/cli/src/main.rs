@@ -12,6 +12,7 @@ mod bench;
 mod commands;
 mod duration;
 mod failure;
+mod identity;
 mod log_file;
 mod mount_helper;
 mod progress;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         return code;
     }
     let chiton = Chiton::parse();
+    identity::load(chiton.identity);
     if let Err(why) = chiton_runtime::log::install() {
         chiton_runtime::log_line!("chiton: {why}");
         return ExitCode::from(2);
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Run(args) => return commands::realm::run(&args),
         Command::Branch(args) => commands::branch::run(&args),
         Command::View(args) => commands::view::run(&args),
+        Command::Auth(args) => commands::auth::run(&args),
         Command::Cluster(args) => commands::cluster::run(&args),
         Command::Journal(args) => commands::journal::run(&args),
         Command::Dump(args) => commands::dump::run_dump(&args),

@@ -69,9 +69,10 @@ const SWITCHES: [(&str, &[&str]); 14] = [
 ];
 
 /// Options with a value, and the words before it.
-const VALUES: [(&str, &str); 15] = [
+const VALUES: [(&str, &str); 16] = [
     ("server", "--server"),
     ("monitor", "--monitor"),
+    ("identity", "--identity"),
     ("data", "--data"),
     ("content", "--content"),
     ("threads", "--threads"),

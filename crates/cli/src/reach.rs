@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use chiton_fuse::{ControlReply, ControlRequest, ask_control};
 use chiton_transport::{Address, OpenError};
+use chiton_wire::RefuseReason;
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Outcome};
-use crate::target;
+use crate::{identity, target};
 
 /// A server without an answer in this time counts as gone: a little less than the two seconds that the documents state.
 const PROBE_LIMIT: Duration = Duration::from_millis(1900);
@@ -59,7 +60,8 @@ impl Mount {
     fn probe(&self) -> Outcome {
         let at = self.dir.display();
         let address = target::from_source(&self.source, &at.to_string())?;
-        let error = match chiton_transport::probe(&address, PROBE_LIMIT) {
+        let credentials = identity::credentials()?;
+        let error = match chiton_transport::probe(&address, credentials.as_ref(), PROBE_LIMIT) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -158,13 +160,17 @@ pub(crate) fn answering(path: &Path) -> Outcome {
 
 /// Fails if no server answers at the address, which stands for the target `said` of the user.
 pub(crate) fn probe(address: &Address, said: &str) -> Outcome {
-    match chiton_transport::probe(address, PROBE_LIMIT) {
+    let credentials = identity::credentials()?;
+    match chiton_transport::probe(address, credentials.as_ref(), PROBE_LIMIT) {
         Ok(()) => Ok(()),
         Err(OpenError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::failed(format!(
                 "the server of {said} lets only root and its own user connect at {address}: ask one of them, or let it listen at an \
              address for others (chiton serve --listen tcp:HOST:PORT)"
             )))
+        }
+        Err(e @ (OpenError::Untrusted(_) | OpenError::Refused { reason: RefuseReason::Untrusted, .. })) => {
+            Err(Failure::failed(format!("cannot use the server of {said} at {address}: {e}")))
         }
         Err(e) => Err(Failure::absent(format!("no server answers for {said}: {e}"))),
     }

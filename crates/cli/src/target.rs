@@ -11,6 +11,7 @@ use chiton_transport::Address;
 
 use crate::commands::cluster;
 use crate::failure::{Failure, Outcome};
+use crate::identity;
 use crate::reach::{self, Mount, answering, mount_around};
 
 /// The file that marks a data directory.
@@ -145,7 +146,7 @@ pub(crate) fn client(target: &str) -> Outcome<Client> {
         timeout: Some(Duration::from_secs(5)),
         ..ClientOptions::default()
     };
-    Client::connect(&address, options)
+    Client::connect(&address, identity::with(options)?)
         .map_err(|e| Failure::absent(format!("no server answers for {target}: {e}")))
 }
 

@@ -137,7 +137,8 @@ fn a_cluster_is_made_once_and_foreign_data_is_refused() {
     let serve = ["serve", "--monitor", &monitor, "--listen", &listen, "--data"];
     site.refused(&[&serve[..], &[&other]].concat(), 1, "same storage");
     let open = ["serve", "--monitor", &monitor, "--data", &data, "--listen", "tcp:0.0.0.0:0"];
-    site.refused(&open, 1, "--advertise");
+    site.refused(&open, 1, "needs an identity");
+    site.refused(&[&open[..], &["--insecure"]].concat(), 1, "--advertise");
     site.refused(&["cluster", "status"], 1, "no server that lives");
     site.refused(&["cluster", "map", "--monitor", "etcd://"], 2, "etcd://HOST:PORT");
     site.refused(&["cluster", "map", "--monitor", "etcd://127.0.0.1:1"], 4, "127.0.0.1:1");

@@ -107,7 +107,7 @@ impl Client {
         is_near: bool,
         options: ClientOptions,
     ) -> Result<Client, ConnectError> {
-        let dialer = Box::new(SocketDialer::new(addresses));
+        let dialer = Box::new(SocketDialer::new(addresses, options.credentials.clone()));
         let store = |objects: &str| -> Option<Arc<dyn Objects>> {
             let path = objects.strip_prefix("local:").filter(|_| is_near)?;
             Some(Arc::new(LocalObjects::open(std::path::Path::new(path)).ok()?))

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::{RealWorld, World};
 use chiton_transport::{
@@ -21,6 +22,7 @@ type Ask = Box<dyn Fn() -> Vec<Address> + Send + Sync>;
 /// which they point. One that has failed comes last the next time.
 pub(crate) struct SocketDialer {
     ask: Ask,
+    credentials: Option<Credentials>,
     known: Mutex<Known>,
 }
 
@@ -83,16 +85,16 @@ impl Known {
 
 impl SocketDialer {
     /// `ask` is asked at first, and again whenever nobody answers.
-    pub(crate) fn new(ask: Ask) -> SocketDialer {
+    pub(crate) fn new(ask: Ask, credentials: Option<Credentials>) -> SocketDialer {
         let known = Known { addresses: ask(), ..Known::default() };
-        SocketDialer { ask, known: Mutex::new(known) }
+        SocketDialer { ask, credentials, known: Mutex::new(known) }
     }
 
     /// Opens a connection for the plate of a hello. A server that has it may refuse; one that has not, or is away, may know another.
     fn open<C>(
         &self,
         hello: &Hello,
-        open: impl Fn(&Address) -> Result<(C, Welcome), OpenError>,
+        open: impl Fn(&Address, Option<&Credentials>) -> Result<(C, Welcome), OpenError>,
     ) -> Result<(Welcome, Option<C>), String> {
         let mut next = self.known.lock().order(hello.plate);
         let mut tried: Vec<Address> = Vec::new();
@@ -119,11 +121,13 @@ impl SocketDialer {
             tried.push(address.clone());
             let began = RealWorld.monotonic();
             let opened =
-                open(&address).and_then(|(connection, welcome)| match self.known.lock().is_ours(&welcome) {
-                    true => Ok((connection, welcome)),
-                    false => {
-                        let why = "the server there has another file system now";
-                        Err(OpenError::Io(std::io::Error::other(why)))
+                open(&address, self.credentials.as_ref()).and_then(|(connection, welcome)| {
+                    match self.known.lock().is_ours(&welcome) {
+                        true => Ok((connection, welcome)),
+                        false => {
+                            let why = "the server there has another file system now";
+                            Err(OpenError::Io(std::io::Error::other(why)))
+                        }
                     }
                 });
             is_anyone_there |=
@@ -143,6 +147,10 @@ impl SocketDialer {
                         return Ok((welcome, None));
                     }
                     failure = Ok((welcome, None));
+                }
+                Err(OpenError::Untrusted(message)) => {
+                    // Another server may have a certificate that is still valid.
+                    failure = Ok((Welcome::Refused { reason: RefuseReason::Untrusted, message }, None));
                 }
                 Err(error) => {
                     self.known.lock().failed(&address, RealWorld.monotonic().saturating_sub(began));
@@ -165,14 +173,16 @@ impl SocketDialer {
 
 impl Dialer for SocketDialer {
     fn dial(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), String> {
-        let (welcome, wire) =
-            self.open(hello, |address| Connection::open(address, hello, CONNECT_TIMEOUT))?;
+        let (welcome, wire) = self.open(hello, |address, credentials| {
+            Connection::open(address, credentials, hello, CONNECT_TIMEOUT)
+        })?;
         Ok((welcome, wire.map(|wire| Arc::new(wire) as Arc<dyn Wire>)))
     }
 
     fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String> {
-        let (welcome, wire) =
-            self.open(hello, |address| RecallChannel::open(address, hello, CONNECT_TIMEOUT))?;
+        let (welcome, wire) = self.open(hello, |address, credentials| {
+            RecallChannel::open(address, credentials, hello, CONNECT_TIMEOUT)
+        })?;
         Ok((welcome, wire.map(|wire| Arc::new(wire) as Arc<dyn RecallWire>)))
     }
 

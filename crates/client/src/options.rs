@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_types::Ino;
 
@@ -30,6 +31,8 @@ pub struct ClientOptions {
     pub write_behind_after: Option<u32>,
     /// Buffers, read-ahead and threads for file data.
     pub files: FilesOptions,
+    /// Connections over TCP have TLS, and show this certificate. `None`: they have none.
+    pub credentials: Option<Credentials>,
     /// Clock and random numbers: the real ones, or those of a simulation.
     pub world: SharedWorld,
 }
@@ -46,6 +49,7 @@ impl Default for ClientOptions {
             decouples: false,
             write_behind_after: Some(2),
             files: FilesOptions::default(),
+            credentials: None,
             world: std::sync::Arc::new(RealWorld),
         }
     }

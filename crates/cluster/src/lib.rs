@@ -18,5 +18,6 @@ mod gate;
 mod leader;
 mod member;
 mod plates;
+mod refusals;
 
 pub use member::{Ended, Member, MemberError, MemberOptions, OnEnd};

@@ -11,10 +11,13 @@ use chiton_monitor::{
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread::{self, JoinHandle};
-use chiton_server::{DataAddress, PeerIdentity, Role, Server, ServerOptions, ShutdownError, StartError};
+use chiton_server::{
+    DataAddress, PeerIdentity, Role, Server, ServerOptions, ShutdownError, StartError, Trust,
+};
 use chiton_transport::Address;
 
 use crate::gate::LeaseGate;
+use crate::refusals::Refusals;
 
 /// How often the map thread retries work that failed.
 const TICK: Duration = Duration::from_millis(250);
@@ -115,6 +118,7 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) generation: u64,
     pub(crate) identity: PeerIdentity,
+    trust: Option<Arc<Trust>>,
     /// No plates are started or stopped any more.
     is_leaving: AtomicBool,
     /// The lease is not renewed any more.
@@ -173,6 +177,10 @@ impl Member {
             }),
             ..options.server.clone()
         };
+        if let Some(trust) = &server_options.trust {
+            trust.set_revoked(map.revoked.keys().map(String::as_str));
+        }
+        let trust = server_options.trust.clone();
         let role = Role::Serving { info, plates: Vec::new(), ownership: None };
         let server = Server::start_as(role, server_options, world.clone())?;
         let joined = join_with(&monitor, &server, &options, &gate, &world, &log);
@@ -192,6 +200,7 @@ impl Member {
             id: own.id,
             generation: own.generation,
             identity,
+            trust,
             is_leaving: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             on_end,
@@ -371,6 +380,7 @@ fn follow_map(shared: &Shared) {
     let mut watch = shared.monitor.watch(0);
     let mut map: Option<ClusterMap> = None;
     let (mut is_settled, mut is_led) = (false, false);
+    let mut refusals = Refusals::default();
     while !shared.is_leaving() {
         if let Some(event) = watch.next(TICK) {
             (is_settled, is_led) = (false, false);
@@ -378,6 +388,10 @@ fn follow_map(shared: &Shared) {
             drain(shared, &mut map, &mut *watch);
         }
         let Some(map) = &map else { continue };
+        if let Some(trust) = &shared.trust {
+            trust.set_revoked(map.revoked.keys().map(String::as_str));
+            refusals.report(shared, trust, map);
+        }
         // A plate that another server has taken shows itself without an event.
         if !is_settled || shared.has_fenced_plates() {
             is_settled = shared.settle(map);

@@ -328,6 +328,10 @@ mod tests {
         MapChange::SetPlate { plate, owner: Some(owner), next: None }
     }
 
+    fn revoke(serial: &str, name: &str) -> MapChange {
+        MapChange::Revoke { serial: serial.to_owned(), name: name.to_owned() }
+    }
+
     fn two_servers() -> ClusterMap {
         let put = [MapChange::PutServer(server(1)), MapChange::PutServer(server(2)), set(0, 1)];
         ClusterMap::new(9, 4, 1000).expect("a map").changed(&put).expect("two servers").0
@@ -360,6 +364,8 @@ mod tests {
             (vec![set(1, 2), MapChange::RemoveServer(1)], MapError::Owns { server: 1, plate: 0 }),
             (vec![MapChange::PutServer(other)], too_many("bytes of a failure domain", 256, 255)),
             (vec![MapChange::PutServer(crowd)], too_many("addresses", 17, 16)),
+            (vec![revoke(&"0".repeat(65), "a")], too_many("bytes of a serial number", 65, 64)),
+            (vec![revoke("0", &"a".repeat(65))], too_many("bytes of a certificate's name", 65, 64)),
         ];
         for (changes, error) in cases {
             let mut copy = map.clone();
@@ -368,6 +374,23 @@ mod tests {
         }
         let backwards = MapIncrement { from: 2, to: 2, changes: vec![] };
         assert_eq!(map.clone().apply(&backwards), Err(MapError::Epoch { map: 2, from: 2, to: 2 }));
+    }
+
+    #[test]
+    fn revoked_certificates_stay_in_the_map_and_are_limited() {
+        let map = two_servers();
+        // A map from before there was a list.
+        assert!(!String::from_utf8(map.to_json().expect("json")).expect("text").contains("revoked"));
+        let (map, _) = map.changed(&[revoke("7f", "alice"), revoke("80", "bob")]).expect("a change");
+        let copy = ClusterMap::from_json(&map.to_json().expect("json")).expect("the map");
+        assert_eq!(copy.revoked.keys().collect::<Vec<_>>(), ["7f", "80"]);
+        let many: Vec<MapChange> = (0..=REVOKED_MAX).map(|n| revoke(&n.to_string(), "a")).collect();
+        let refused = map.changed(&many);
+        assert!(
+            matches!(refused, Err(MapError::Limit { what: "revoked certificates", .. })),
+            "{:?}",
+            refused.err()
+        );
     }
 
     #[test]

@@ -77,6 +77,7 @@ mod metrics;
 mod reports;
 mod server;
 mod status;
+mod trust;
 
 pub use address::DataAddress;
 pub use decoupled::{Base, DecoupledSubtree, Numbers};
@@ -93,3 +94,4 @@ pub use reserve::make_room_for_tools;
 pub use role::Role;
 pub use server::Server;
 pub use stores::{OpenMeta, Stores};
+pub use trust::Trust;

@@ -9,6 +9,7 @@ use chiton_transport::{Gate, ServeOptions};
 use chiton_types::{Ino, PlateId, Plates};
 
 use crate::startup::EPOCH;
+use crate::trust::Trust;
 
 /// Told how far a replay is.
 pub(crate) type Tell = Arc<dyn Fn(chiton_journal::Progress) + Send + Sync>;
@@ -70,6 +71,8 @@ pub struct ServerOptions {
     pub slow_after: Option<Duration>,
     /// In a cluster: answers go out only through it.
     pub gate: Option<Arc<dyn Gate>>,
+    /// Connections over TCP have TLS, and need a certificate. `None`: they have none.
+    pub trust: Option<Arc<Trust>>,
     /// Told once, with the reason, when another server has taken over: changes that were not confirmed by then never will be. The
     /// process should abandon the server and end. On a thread of the server's.
     pub on_fenced: Option<Log>,
@@ -104,6 +107,7 @@ impl Default for ServerOptions {
             metrics: false,
             slow_after: None,
             gate: None,
+            trust: None,
             on_fenced: None,
             log: Arc::new(|line| tracing::warn!("{line}")),
         }

@@ -33,6 +33,7 @@ use crate::reserve::{self, Reserve};
 use crate::role::{Part, Role};
 use crate::running::RunningPlate;
 use crate::stores::Stores;
+use crate::trust::Guard;
 
 /// How often a server that ends looks whether plates have carried out what others have decided, and the time between two looks.
 const EFFECTS_LOOKS: usize = 1_000;
@@ -242,7 +243,9 @@ impl Server {
     /// # Errors
     /// If no thread can be started.
     pub fn set_servers(&self, own: &PeerIdentity, servers: &[PeerServer]) -> std::io::Result<()> {
-        self.builder.peers().set_servers(own, servers, &self.table)
+        let trust = self.builder.options().trust.as_ref();
+        let credentials = trust.map(|trust| trust.credentials());
+        self.builder.peers().set_servers(own, credentials, servers, &self.table)
     }
 
     pub(crate) fn table(&self) -> &PlateTable {
@@ -304,8 +307,15 @@ impl Server {
         let listeners = addresses.iter().map(Listener::bind).collect::<std::io::Result<Vec<_>>>()?;
         let bound = listeners.iter().map(|listener| listener.address().clone()).collect();
         let options = self.builder.options();
-        let serving =
-            chiton_transport::serve(listeners, self.service(), options.serve, options.gate.clone())?;
+        let mut service = self.service();
+        let mut credentials = None;
+        if let Some(trust) = options.trust.clone() {
+            credentials = Some(trust.credentials().clone());
+            service = Arc::new(Guard { trust, service });
+        }
+        let secured = |listener: Listener| listener.with_credentials(credentials.clone());
+        let listeners = listeners.into_iter().map(secured).collect();
+        let serving = chiton_transport::serve(listeners, service, options.serve, options.gate.clone())?;
         self.serving.lock().push(serving);
         Ok(bound)
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 
 use crate::stream::Stream;
@@ -108,8 +109,24 @@ impl Address {
             Address::Tcp(host_port) => connect_tcp(host_port, timeout),
         };
         connected
-            .map(Stream::new)
+            .map(Stream::plain)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot connect to {self}: {}", reason(&e))))
+    }
+}
+
+impl Address {
+    /// Connects, with TLS if there are `credentials` and the address is one of TCP. `timeout` limits the connect, and then the handshake.
+    ///
+    /// # Errors
+    /// Those of [`Address::connect`]; `InvalidData` if one side does not trust the other.
+    pub(crate) fn secure(&self, credentials: Option<&Credentials>, timeout: Duration) -> io::Result<Stream> {
+        let stream = self.connect(timeout)?;
+        match (self, credentials) {
+            (Address::Tcp(_), Some(credentials)) => stream
+                .secured(credentials, timeout)
+                .map_err(|e| io::Error::new(e.kind(), format!("no TLS with {self}: {e}"))),
+            (Address::Tcp(_), None) | (Address::Unix(_), _) => Ok(stream),
+        }
     }
 }
 

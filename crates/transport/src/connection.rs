@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use chiton_wire::{Channel, Hello, Reply, Request, Welcome};
 
 use crate::address::Address;
@@ -25,7 +26,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and says `hello`. The [`Welcome`] is `Accepted`. `timeout` limits the connect and each wait of the
+    /// Connects, with TLS over TCP if there are `credentials`, and says `hello`. The [`Welcome`] is `Accepted`. `timeout` limits the connect and each wait of the
     /// handshake ([`crate::CONNECT_TIMEOUT`] is a good one).
     ///
     /// # Errors
@@ -35,11 +36,12 @@ impl Connection {
     /// If `hello` is for the recall channel.
     pub fn open(
         address: &Address,
+        credentials: Option<&Credentials>,
         hello: &Hello,
         timeout: Duration,
     ) -> Result<(Connection, Welcome), OpenError> {
         assert_eq!(hello.channel, Channel::Main, "a main channel says so in its hello");
-        let shaken = shake(address, hello, timeout)?;
+        let shaken = shake(address, credentials, hello, timeout)?;
         let connection = Connection { mux: Arc::new(Mux::new(shaken.stream, shaken.reader)) };
         Ok((connection, shaken.welcome))
     }

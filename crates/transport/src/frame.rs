@@ -18,6 +18,7 @@ use chiton_types::codec::Put;
 use chiton_wire::FRAME_BYTES_MAX;
 
 use crate::stream::Stream;
+use crate::tls::HANDSHAKE_RECORD;
 
 /// Bytes of the length field.
 const LEN_BYTES: usize = 4;
@@ -62,6 +63,8 @@ pub enum FrameError {
     Length(u32),
     /// A length above [`GREETING_BYTES_MAX`] before the greeting is answered.
     Greeting(u32),
+    /// The first bytes of TLS, where it is not spoken.
+    Tls,
     /// An unknown kind.
     Kind(u8),
 }
@@ -78,6 +81,7 @@ impl fmt::Display for FrameError {
                     "malformed frame: length {len} exceeds {GREETING_BYTES_MAX} before the greeting is answered"
                 )
             }
+            FrameError::Tls => f.write_str("the client speaks TLS, and this server does not"),
             FrameError::Kind(kind) => write!(f, "malformed frame: unknown kind {kind}"),
         }
     }
@@ -195,8 +199,15 @@ impl FrameReader {
             let kept = self.end - self.start;
             room = room.min((LEN_BYTES + GREETING_BYTES_MAX).saturating_sub(kept).max(1));
         }
-        let n = stream.recv(&mut self.buf[self.end..self.end + room], wait)?;
+        let mut n = stream.recv(&mut self.buf[self.end..self.end + room], wait)?;
         self.end += n;
+        // No event announces bytes that have come and are held.
+        while !self.is_greeting && stream.holds_bytes() {
+            self.make_room();
+            let more = stream.recv(&mut self.buf[self.end..], false)?;
+            self.end += more;
+            n += more;
+        }
         Ok(n)
     }
 
@@ -239,6 +250,9 @@ impl FrameReader {
     #[inline]
     fn announced(&self) -> Result<Option<usize>, FrameError> {
         let Some(len) = self.buf[self.start..self.end].first_chunk::<LEN_BYTES>() else { return Ok(None) };
+        if self.is_greeting && len.starts_with(&HANDSHAKE_RECORD) {
+            return Err(FrameError::Tls);
+        }
         let len = u32::from_le_bytes(*len);
         if len == 0 || len as usize > FRAME_BYTES_MAX {
             return Err(FrameError::Length(len));

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use chiton_types::{Epoch, Malformed, Take};
 use chiton_wire::{Hello, RefuseReason, Welcome};
 
@@ -16,6 +17,8 @@ use crate::stream::Stream;
 pub enum OpenError {
     /// The server cannot be reached, or went away during the handshake: try again later.
     Io(io::Error),
+    /// One side does not trust the other's certificate, or only one of them speaks TLS; in words.
+    Untrusted(String),
     /// The server said no.
     Refused {
         reason: RefuseReason,
@@ -36,6 +39,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Io(e) => e.fmt(f),
+            OpenError::Untrusted(why) => f.write_str(why),
             OpenError::Refused { message, .. } => write!(f, "the server refuses the connection: {message}"),
             OpenError::Elsewhere { addresses, .. } => {
                 write!(f, "another server has the plate; connect to {}", addresses.join(" or "))
@@ -49,7 +53,10 @@ impl std::error::Error for OpenError {}
 
 impl From<io::Error> for OpenError {
     fn from(e: io::Error) -> OpenError {
-        OpenError::Io(e)
+        match e.kind() {
+            io::ErrorKind::InvalidData => OpenError::Untrusted(e.to_string()),
+            _ => OpenError::Io(e),
+        }
     }
 }
 
@@ -67,8 +74,13 @@ pub(crate) struct Shaken {
 }
 
 /// Connects and says hello; `timeout` limits the connect, and each wait for bytes of the answer.
-pub(crate) fn shake(address: &Address, hello: &Hello, timeout: Duration) -> Result<Shaken, OpenError> {
-    greet(address.connect(timeout)?, address, hello, timeout)
+pub(crate) fn shake(
+    address: &Address,
+    credentials: Option<&Credentials>,
+    hello: &Hello,
+    timeout: Duration,
+) -> Result<Shaken, OpenError> {
+    greet(address.secure(credentials, timeout)?, address, hello, timeout)
 }
 
 pub(crate) fn greet(
@@ -79,9 +91,10 @@ pub(crate) fn greet(
 ) -> Result<Shaken, OpenError> {
     let mut out = Vec::new();
     put_frame(&mut out, FrameKind::Hello, |out| hello.encode(out)).expect("a hello fits a frame");
-    stream.send_all(&out)?;
     stream.set_recv_timeout(Some(timeout))?;
     let mut reader = FrameReader::new();
+    // A server that refuses the certificate has said why before it closed the connection: that is read first.
+    let sent = stream.send_all(&out);
     let welcome = loop {
         let frame = reader.next_frame().map_err(|e| OpenError::Malformed(e.to_string()))?;
         if let Some((kind, body)) = frame {
@@ -95,6 +108,7 @@ pub(crate) fn greet(
         }
         match reader.fill(&stream, true) {
             Ok(0) => {
+                sent?;
                 return Err(OpenError::Io(io::Error::new(
                     io::ErrorKind::ConnectionAborted,
                     format!("{address} closed the connection during the handshake"),
@@ -107,7 +121,7 @@ pub(crate) fn greet(
                     format!("{address} accepts connections but does not answer"),
                 )));
             }
-            Err(e) => return Err(OpenError::Io(e)),
+            Err(e) => return Err(e.into()),
         }
     };
     stream.set_recv_timeout(None)?;

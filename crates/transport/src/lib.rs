@@ -10,6 +10,8 @@
 //! ```
 //!
 //! Invariants:
+//! - A TCP connection of a process with [`Credentials`](chiton_auth::Credentials) has TLS, and both sides show certificates; one without
+//!   them has none. A Unix socket has its file's owner and mode instead.
 //! - Bytes from a peer are hostile until decoded; a malformed message ends that one connection.
 //! - The number of threads does not depend on the number of connections.
 //!
@@ -24,7 +26,9 @@
 mod frame;
 
 mod address;
+mod socket;
 mod stream;
+mod tls;
 
 mod connection;
 mod connection_lost;

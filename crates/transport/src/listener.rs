@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
@@ -31,6 +32,8 @@ pub struct Listener {
     fd: OwnedFd,
     address: Address,
     file: Option<SocketFile>,
+    /// Those of a TCP listener whose connections have TLS.
+    credentials: Option<Credentials>,
 }
 
 #[derive(Debug)]
@@ -52,6 +55,13 @@ impl Listener {
             Address::Tcp(host_port) => bind_tcp(host_port),
         };
         bound.map_err(|e| io::Error::new(e.kind(), format!("cannot listen at {address}: {e}")))
+    }
+
+    /// From now on connections have TLS, if they come over TCP.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: Option<Credentials>) -> Listener {
+        self.credentials = credentials.filter(|_| matches!(self.address, Address::Tcp(_)));
+        self
     }
 
     /// Makes room for one that takes the place of the listener at `address`: a socket file is removed, also if a server is
@@ -78,7 +88,10 @@ impl Listener {
         if matches!(self.address, Address::Tcp(_)) {
             sockopt::set_tcp_nodelay(&fd, true)?;
         }
-        Ok(Stream::new(fd))
+        match &self.credentials {
+            Some(credentials) => Stream::serving(fd, credentials),
+            None => Ok(Stream::plain(fd)),
+        }
     }
 }
 
@@ -113,7 +126,7 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
     bind(&fd, &SocketAddrUnix::new(path)?)?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
     listen(&fd, BACKLOG)?;
-    Ok(Listener { fd, address: Address::Unix(path.to_owned()), file: Some(file) })
+    Ok(Listener { fd, address: Address::Unix(path.to_owned()), file: Some(file), credentials: None })
 }
 
 /// Removes the socket file of a server that is dead.
@@ -146,7 +159,7 @@ fn bind_tcp(host_port: &str) -> io::Result<Listener> {
     let fd = OwnedFd::from(listener);
     // Listening again only sets the length of the queue, which std leaves at 128.
     listen(&fd, BACKLOG)?;
-    Ok(Listener { fd, address, file: None })
+    Ok(Listener { fd, address, file: None, credentials: None })
 }
 
 #[cfg(test)]

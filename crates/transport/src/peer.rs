@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use chiton_wire::{Channel, Hello, PeerFrame};
 
 use crate::address::Address;
@@ -28,9 +29,14 @@ impl PeerChannel {
     ///
     /// # Panics
     /// If `hello` is for another channel.
-    pub fn open(address: &Address, hello: &Hello, timeout: Duration) -> Result<PeerChannel, OpenError> {
+    pub fn open(
+        address: &Address,
+        credentials: Option<&Credentials>,
+        hello: &Hello,
+        timeout: Duration,
+    ) -> Result<PeerChannel, OpenError> {
         assert_eq!(hello.channel, Channel::Peer, "a peer channel says so in its hello");
-        Ok(PeerChannel { stream: shake(address, hello, timeout)?.stream })
+        Ok(PeerChannel { stream: shake(address, credentials, hello, timeout)?.stream })
     }
 
     /// Sends messages in their order; waits for room. One thread at a time.

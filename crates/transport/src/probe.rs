@@ -1,8 +1,9 @@
 //! Whether a server answers at an address.
 
-use chiton_types::PlateId;
 use std::time::Duration;
 
+use chiton_auth::Credentials;
+use chiton_types::PlateId;
 use chiton_wire::{Channel, Hello, PROTOCOL_VERSION, RefuseReason};
 
 use crate::address::Address;
@@ -13,7 +14,7 @@ use crate::handshake::{OpenError, greet};
 ///
 /// # Errors
 /// Why no server answers. [`std::io::ErrorKind::TimedOut`]: a process accepts the connection and does not answer.
-pub fn probe(address: &Address, limit: Duration) -> Result<(), OpenError> {
+pub fn probe(address: &Address, credentials: Option<&Credentials>, limit: Duration) -> Result<(), OpenError> {
     // A recall channel of no session.
     let hello = Hello {
         version: PROTOCOL_VERSION,
@@ -25,7 +26,7 @@ pub fn probe(address: &Address, limit: Duration) -> Result<(), OpenError> {
         plate: PlateId(0),
     };
     let connecting = limit / 4;
-    match greet(address.connect(connecting)?, address, &hello, limit - connecting) {
+    match greet(address.secure(credentials, connecting)?, address, &hello, limit - connecting) {
         // One of a cluster that has other plates answers, too.
         Err(OpenError::Refused { reason: RefuseReason::SessionGone, .. } | OpenError::Elsewhere { .. }) => {
             Ok(())

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use chiton_types::Take;
 use chiton_wire::{Channel, Hello, Recall, RecallDone, Welcome};
 use parking_lot::Mutex;
@@ -31,11 +32,12 @@ impl RecallChannel {
     /// If `hello` is for the main channel.
     pub fn open(
         address: &Address,
+        credentials: Option<&Credentials>,
         hello: &Hello,
         timeout: Duration,
     ) -> Result<(RecallChannel, Welcome), OpenError> {
         assert_eq!(hello.channel, Channel::Recall, "a recall channel says so in its hello");
-        let shaken = shake(address, hello, timeout)?;
+        let shaken = shake(address, credentials, hello, timeout)?;
         let channel = RecallChannel {
             stream: shaken.stream,
             reader: Mutex::new(shaken.reader),

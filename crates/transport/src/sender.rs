@@ -31,6 +31,7 @@ use crate::stream::Stream;
 
 mod burden;
 mod greeting;
+mod other_side;
 
 use burden::Burden;
 pub(crate) use burden::{BEHIND, UNGREETED};

@@ -15,7 +15,8 @@
 //!   cannot be trusted any more.
 //! - A client that has not greeted costs a few hundred bytes, and for a limited time. Of clients that have, the answers that
 //!   they do not read and the messages that they do not finish are limited, for each and for all together (`sender/burden.rs`).
-//! - Idle connections cost a descriptor and a few hundred bytes: read buffers belong to threads.
+//! - Idle connections cost a descriptor and a few hundred bytes: read buffers belong to threads. With TLS they cost some kilobytes more,
+//!   of rustls.
 
 #![expect(clippy::disallowed_methods, reason = "sockets are real: a simulation has a network of its own")]
 
@@ -73,6 +74,8 @@ pub enum Closed {
     End,
     /// The welcome was a refusal.
     Refused,
+    /// One side does not trust the other, or only one of them speaks TLS; in words.
+    Untrusted(String),
     /// The client broke the protocol; in words.
     Malformed(String),
     /// The socket failed.
@@ -90,6 +93,7 @@ impl fmt::Display for Closed {
         match self {
             Closed::End => f.write_str("end of stream"),
             Closed::Refused => f.write_str("refused"),
+            Closed::Untrusted(why) => f.write_str(why),
             Closed::Malformed(what) => f.write_str(what),
             Closed::Failed(kind) => write!(f, "socket failed: {kind}"),
             Closed::Ungreeted => f.write_str("no greeting in time"),

@@ -9,7 +9,7 @@ use chiton_wire::{
 };
 use rustix::event::epoll::EventFlags;
 
-use crate::frame::FrameKind;
+use crate::frame::{FrameError, FrameKind};
 use crate::sender::{BEHIND, Input, Sender, UNGREETED};
 use crate::serve::{Closed, Service};
 
@@ -88,9 +88,12 @@ impl Step {
                 Ok(0) => return StepEnd::Close(Closed::End),
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return StepEnd::Idle,
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    return StepEnd::Close(untrusted(peer, &e));
+                }
                 Err(e) => return StepEnd::Close(closed_by(e.kind())),
             }
-            let filled = !input.frames.has_room();
+            let filled = !input.frames.has_room() || stream.holds_bytes();
             match self.hand_over(input, peer, service) {
                 // A client that sends one at a time has sent nothing since: reading again would be for nothing.
                 // One that keeps many in flight most likely has.
@@ -100,7 +103,11 @@ impl Step {
                 Err(why) => return StepEnd::Close(why),
             }
         }
-        StepEnd::Idle
+        // Nothing announces bytes that have come and are held.
+        match input.stream.as_ref().is_some_and(|stream| stream.holds_bytes()) {
+            true => StepEnd::Backlog,
+            false => StepEnd::Idle,
+        }
     }
 
     /// Decodes the complete frames of the buffer and hands them over.
@@ -163,9 +170,16 @@ enum Next {
 /// Takes the next frame. All but requests are dealt with at once.
 fn next(input: &mut Input, peer: &Sender, service: &dyn Service) -> Result<Next, Closed> {
     let malformed = |e: &dyn std::fmt::Display| Closed::Malformed(e.to_string());
-    let Some((kind, body)) = input.frames.next_frame().map_err(|e| malformed(&e))? else {
-        return Ok(Next::Nothing);
+    let frame = match input.frames.next_frame() {
+        Ok(frame) => frame,
+        Err(FrameError::Tls) => {
+            let message = "the server speaks without TLS".to_owned();
+            peer.say(&Welcome::Refused { reason: RefuseReason::Untrusted, message });
+            return Err(untrusted(peer, &FrameError::Tls));
+        }
+        Err(e) => return Err(malformed(&e)),
     };
+    let Some((kind, body)) = frame else { return Ok(Next::Nothing) };
     match (input.opened, kind) {
         (Some((_, Channel::Main)), FrameKind::Request) => {
             Ok(Next::Request(whole(body, Request::decode).map_err(|e| malformed(&e))?))
@@ -205,6 +219,13 @@ fn next(input: &mut Input, peer: &Sender, service: &dyn Service) -> Result<Next,
             Err(Closed::Malformed(format!("malformed stream: {kind:?} on the {channel:?} channel")))
         }
     }
+}
+
+fn untrusted(peer: &Sender, why: &dyn std::fmt::Display) -> Closed {
+    Closed::Untrusted(match peer.remote() {
+        Some(address) => format!("{why} (from {address})"),
+        None => why.to_string(),
+    })
 }
 
 /// Answers the hello.

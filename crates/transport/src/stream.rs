@@ -1,42 +1,62 @@
-//! A connected socket, Unix or TCP: the few system calls that both ends need.
+//! A connection's two directions of bytes: a socket, Unix or TCP, plain or with TLS.
 //!
-//! The socket itself is left blocking; each call says whether it waits. A peer that is gone is an error of the
-//! call, never a signal.
+//! One thread at a time receives, and one at a time sends, while the other receives.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use chiton_auth::{Certified, Credentials};
+use rustix::event::{PollFlags, Timespec};
+
+use crate::socket::Socket;
+use crate::tls::Tls;
 
 /// A connected socket.
 #[derive(Debug)]
-pub struct Stream(OwnedFd);
+pub struct Stream {
+    socket: Socket,
+    /// `None`: bytes go as they are.
+    tls: Option<Box<Tls>>,
+}
 
 impl Stream {
-    pub(crate) fn new(fd: OwnedFd) -> Stream {
-        Stream(fd)
+    pub(crate) fn plain(fd: OwnedFd) -> Stream {
+        Stream { socket: Socket::new(fd), tls: None }
     }
 
-    /// Receives into `buf`, which is not empty; 0 at the end of the stream.
+    /// The server's end of a connection with TLS. The handshake takes place while the connection is read.
+    pub(crate) fn serving(fd: OwnedFd, credentials: &Credentials) -> io::Result<Stream> {
+        Ok(Stream { socket: Socket::new(fd), tls: Some(Box::new(Tls::serving(credentials)?)) })
+    }
+
+    /// The client's end: shakes hands with the server, within `limit`.
+    pub(crate) fn secured(self, credentials: &Credentials, limit: Duration) -> io::Result<Stream> {
+        let tls = Tls::asking(credentials)?;
+        tls.shake_hands(&self.socket, limit)?;
+        Ok(Stream { socket: self.socket, tls: Some(Box::new(tls)) })
+    }
+
+    /// Receives into `buf`, which is not empty; 0 at the end of the stream. `InvalidData`: the other side cannot be trusted,
+    /// or does not trust this one; in words.
     pub(crate) fn recv(&self, buf: &mut [u8], wait: bool) -> io::Result<usize> {
-        let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        loop {
-            match recv(&self.0, &mut *buf, flags) {
-                Err(rustix::io::Errno::INTR) => {}
-                other => return Ok(other?.1),
-            }
+        match &self.tls {
+            None => self.socket.recv(buf, wait),
+            Some(tls) => tls.recv(&self.socket, buf, wait),
         }
     }
 
-    /// Sends as much as there is room for; `WouldBlock` if there is none.
+    /// Whether bytes were received that [`Stream::recv`] has not returned: no event announces them.
+    pub(crate) fn holds_bytes(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.holds_bytes())
+    }
+
+    /// Sends as much as there is room for; `WouldBlock` if there is none: the next call must begin with the same bytes.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match send(&self.0, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Err(rustix::io::Errno::INTR) => {}
-                other => return Ok(other?),
-            }
+        match &self.tls {
+            None => self.socket.send(bytes),
+            Some(tls) => tls.send(&self.socket, bytes),
         }
     }
 
@@ -45,7 +65,9 @@ impl Stream {
         while !bytes.is_empty() {
             match self.send(bytes) {
                 Ok(n) => bytes = &bytes[n..],
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_for(PollFlags::OUT, None)?,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.socket.wait_for(PollFlags::OUT, None)?;
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -56,33 +78,34 @@ impl Stream {
     /// longer than 10 ms.
     pub(crate) fn wait_for_room(&self, or_bytes: bool) -> io::Result<()> {
         if or_bytes {
-            return self.wait_for(PollFlags::OUT | PollFlags::IN, None);
+            return self.socket.wait_for(PollFlags::OUT | PollFlags::IN, None);
         }
-        self.wait_for(PollFlags::OUT, Some(Timespec { tv_sec: 0, tv_nsec: 10_000_000 }))
-    }
-
-    /// Waits until one of `flags` holds, or the connection broke, which the next call reports.
-    fn wait_for(&self, flags: PollFlags, limit: Option<Timespec>) -> io::Result<()> {
-        match poll(&mut [PollFd::new(&self.0, flags)], limit.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(e.into()),
-        }
+        self.socket.wait_for(PollFlags::OUT, Some(Timespec { tv_sec: 0, tv_nsec: 10_000_000 }))
     }
 
     /// Limits how long a waiting [`Stream::recv`] waits; it then fails with `WouldBlock`.
     pub(crate) fn set_recv_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-        Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, limit)?)
+        self.socket.set_recv_timeout(limit)
     }
 
     /// Ends both directions: calls that wait on this socket, here or at the peer, return.
     pub(crate) fn shutdown(&self) {
-        // An error means that the connection is already gone, which is what was asked for.
-        let _ = shutdown(&self.0, Shutdown::Both);
+        self.socket.shutdown();
+    }
+
+    /// The address of the other side, if it is one of TCP.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.socket.remote()
+    }
+
+    /// The statements of the other side's certificate; `None` without TLS, and until its handshake is over.
+    pub(crate) fn certified(&self) -> Option<Certified> {
+        self.tls.as_ref()?.certified()
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }

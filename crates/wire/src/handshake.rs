@@ -134,5 +134,7 @@ number! {
         NotReady = 4,
         /// The server has no such plate.
         NoPlate = 5,
+        /// The certificate does not allow it, or is revoked; or only one side speaks TLS.
+        Untrusted = 6,
     }
 }

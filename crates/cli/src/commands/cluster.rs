@@ -22,7 +22,7 @@ pub(crate) use servers::{Round, Seen, Servers, Watched, monitor_of, watched};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A cluster is a file system with several servers. It needs an etcd (Debian: etcd-server), which has the map of its servers and\nplates, and storage that all servers reach: a bucket, or a directory on a file system that they share.\ndocs/cluster.md leads from one machine to many.\n\nExamples:\n  chiton cluster init --monitor etcd://h1,h2,h3 --data s3://bucket/chiton\n  chiton serve --monitor etcd://h1,h2,h3 --data s3://bucket/chiton --listen tcp:h1:7117      on each server\n  chiton mount --monitor etcd://h1,h2,h3 /mnt/chiton                                         on each client\n  chiton cluster status --monitor etcd://h1,h2,h3\n  chiton cluster server drain 2 --monitor etcd://h1,h2,h3                                    before server 2 is switched off\n  chiton cluster rebalance --dry-run --monitor etcd://h1,h2,h3"
+    after_help = "A cluster is a file system with several servers. It needs an etcd (Debian: etcd-server), which has the map of its servers and\nplates, and storage that all servers reach: a bucket, or a directory on a file system that they share.\ndocs/cluster.md leads from one machine to many.\n\nExamples:\n  chiton cluster init --monitor etcd://h1,h2,h3 --data s3://bucket/chiton\n  chiton auth init --dir /root/authority                                                     then chiton auth create, for each server and client\n  chiton serve --identity h1.pem --monitor etcd://h1,h2,h3 --data s3://bucket/chiton --listen tcp:h1:7117      on each server\n  chiton mount --identity alice.pem --monitor etcd://h1,h2,h3 /mnt/chiton                    on each client\n  chiton cluster status --monitor etcd://h1,h2,h3\n  chiton cluster server drain 2 --monitor etcd://h1,h2,h3                                    before server 2 is switched off\n  chiton cluster rebalance --dry-run --monitor etcd://h1,h2,h3"
 )]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -153,7 +153,7 @@ pub(crate) fn run(args: &ClusterArgs) -> Outcome {
     }
 }
 
-fn failed(error: &MonitorError) -> Failure {
+pub(crate) fn failed(error: &MonitorError) -> Failure {
     let class = match error {
         MonitorError::Uninitialized | MonitorError::Unavailable(_) => Class::Absent,
         MonitorError::Initialized { .. } | MonitorError::Registered { .. } => Class::Busy,
@@ -162,7 +162,7 @@ fn failed(error: &MonitorError) -> Failure {
     Failure::new(class, error.to_string())
 }
 
-fn not_changed(error: &ChangeError) -> Failure {
+pub(crate) fn not_changed(error: &ChangeError) -> Failure {
     match error {
         ChangeError::Failed(error) => failed(error),
         other => Failure::new(Class::Busy, format!("nothing was changed: {other}; run the command again")),
@@ -170,7 +170,7 @@ fn not_changed(error: &ChangeError) -> Failure {
 }
 
 /// The author of changes, for the history.
-fn who() -> String {
+pub(crate) fn who() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let who = format!("uid {} on {host}", rustix::process::geteuid().as_raw());
     // A character has up to four bytes.

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod auth;
 pub(crate) mod branch;
 pub(crate) mod cluster;
 pub(crate) mod completions;

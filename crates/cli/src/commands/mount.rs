@@ -19,7 +19,7 @@ use super::realm::MountedPath;
 use super::{format, realm, serve};
 use crate::args::{Data, Mount};
 use crate::failure::{Class, Failure, Outcome};
-use crate::{background, log_file, reach, target};
+use crate::{background, identity, log_file, reach, target};
 
 const NO_SOURCE: &str = "name the file system: --data DIR, --server ADDRESS or --monitor etcd://HOST:PORT";
 
@@ -49,11 +49,12 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     };
     server.iter().for_each(|server| metrics.show(server));
     let client = Arc::new(client(args, server.as_ref(), &mountpoint)?);
-    // A read-only mount decouples nothing.
-    let realms = if args.no_decouple || args.inside.salvage { None } else { Some(realms(args, &client)?) };
+    // A mount that may change nothing decouples nothing.
+    let may_change = !args.inside.salvage && (args.data.is_some() || identity::may_write()?);
+    let realms = if args.no_decouple || !may_change { None } else { Some(realms(args, &client)?) };
     let is_for_others = args.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let options = MountOptions {
-        read_only: args.read_only || args.inside.salvage,
+        read_only: args.read_only || !may_change,
         allow_other: args.allow_other,
         threads: args.threads.map(usize::from),
         suid: args.suid_dev,
@@ -166,7 +167,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         (Some(server), _, _) => chiton_embedded::client(server, options),
         (None, Some(address), _) => {
             reach::probe(address, &mountpoint.display().to_string())?;
-            Client::connect(address, options)
+            Client::connect(address, identity::with(options)?)
         }
         (None, None, Some(monitor)) => return super::cluster::client(monitor, &options),
         (None, None, None) => return Err(Failure::failed(NO_SOURCE)),
@@ -286,7 +287,9 @@ pub(super) fn detach(
     log: &Path,
     json: bool,
 ) -> Outcome {
-    let given = std::env::args_os().skip(1 + command.len()).collect();
+    // An identity may stand before the command; the new process has it in its environment.
+    let given = std::env::args_os().skip_while(|word| command.first().is_some_and(|first| word != first));
+    let given = given.skip(command.len()).collect();
     let mut words: Vec<OsString> =
         command.iter().copied().chain(["--announce"]).map(OsString::from).collect();
     words.extend(with_full_name(given, short, mountpoint));

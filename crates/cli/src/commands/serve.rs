@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use chiton_journal::Progress;
 use chiton_runtime::RealWorld;
-use chiton_server::{DataAddress, Server, ServerOptions};
+use chiton_server::{DataAddress, Server, ServerOptions, Trust};
 use chiton_transport::{Address, Listener};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 use crate::args::{Serve, ServerArgs};
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
-use crate::target;
+use crate::{identity, target};
 
 pub(crate) use metrics::Metrics;
 
@@ -36,7 +36,10 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let fenced = Mutex::new(end.clone());
     let report =
         move |class: Class, why: &str| drop(fenced.lock().map(|end| end.send(Some((class, why.to_owned())))));
-    let server = start_visibly(&data, &args.server, Arc::new(report))?;
+    let trust = trust()?;
+    let work = Work::begin("replaying the journal");
+    let server =
+        start_with(&data, &args.server, trust, Arc::new(report), move |progress| work.report(progress))?;
     metrics.show(&server);
     let mut addresses = vec![Address::Unix(target::socket(&data)?)];
     addresses.extend(args.listen.iter().cloned());
@@ -78,6 +81,13 @@ fn options(args: &ServerArgs) -> ServerOptions {
     }
 }
 
+/// What a server needs for TLS over TCP; `None` if this process has no identity.
+fn trust() -> Outcome<Option<Arc<Trust>>> {
+    let Some(credentials) = identity::credentials()? else { return Ok(None) };
+    credentials.check_server().map_err(Failure::failed)?;
+    Ok(Some(Arc::new(Trust::new(credentials))))
+}
+
 /// Starts the server of a file system. `progress` gets the progress of replaying its journal. `ending` is called on
 /// another thread if the server must end.
 pub(crate) fn start(
@@ -86,11 +96,22 @@ pub(crate) fn start(
     ending: Ending,
     progress: impl Fn(Progress) + Send + Sync + 'static,
 ) -> Outcome<Arc<Server>> {
+    start_with(data, args, None, ending, progress)
+}
+
+fn start_with(
+    data: &DataAddress,
+    args: &ServerArgs,
+    trust: Option<Arc<Trust>>,
+    ending: Ending,
+    progress: impl Fn(Progress) + Send + Sync + 'static,
+) -> Outcome<Arc<Server>> {
     let (fenced, failed) = (ending.clone(), ending);
     let options = ServerOptions {
         on_fenced: Some(Arc::new(move |why| fenced(Class::Busy, why))),
         on_failed: Some(Arc::new(move |why| failed(Class::Restart, why))),
         progress: Some(Arc::new(progress)),
+        trust,
         ..options(args)
     };
     let started = match args.salvage {

@@ -57,7 +57,7 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn begin(socket: &Path, identity: &str) -> Peer {
         let address: Address = format!("unix:{}", socket.display()).parse().expect("an address");
-        let opened = Connection::open(&address, &hello(Channel::Main, None, identity), PATIENCE);
+        let opened = Connection::open(&address, None, &hello(Channel::Main, None, identity), PATIENCE);
         let (connection, welcome) = opened.expect("served");
         assert!(matches!(welcome, Welcome::Accepted { .. }), "{welcome:?}");
         Peer { connection, seq: 0 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use chiton_auth::Credentials;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread;
 use chiton_transport::{Address, CONNECT_TIMEOUT, PeerChannel};
@@ -26,6 +27,7 @@ pub(super) struct Link {
     number: u64,
     addresses: Vec<Address>,
     own: PeerIdentity,
+    credentials: Option<Credentials>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -46,13 +48,14 @@ impl Link {
     /// Connects, again and again, until stopped.
     pub(super) fn start(
         own: PeerIdentity,
+        credentials: Option<Credentials>,
         server: &PeerServer,
         plates: Plates,
         table: Weak<PlateTable>,
     ) -> std::io::Result<Arc<Link>> {
         let state = Mutex::new(State::default());
         let (number, addresses) = (server.number, server.addresses.clone());
-        let link = Arc::new(Link { number, addresses, own, state, changed: Condvar::new() });
+        let link = Arc::new(Link { number, addresses, own, credentials, state, changed: Condvar::new() });
         let keeper = link.clone();
         thread::spawn("chiton-link", move || keeper.keep(plates, &table))?;
         Ok(link)
@@ -117,10 +120,10 @@ impl Link {
 
     fn keep(self: Arc<Link>, plates: Plates, table: &Weak<PlateTable>) {
         loop {
-            let opened = self
-                .addresses
-                .iter()
-                .find_map(|address| PeerChannel::open(address, &self.hello(), CONNECT_TIMEOUT).ok());
+            let credentials = self.credentials.as_ref();
+            let opened = self.addresses.iter().find_map(|address| {
+                PeerChannel::open(address, credentials, &self.hello(), CONNECT_TIMEOUT).ok()
+            });
             let channel = {
                 let mut state = self.state.lock();
                 if !state.is_stopping && opened.is_none() {

@@ -19,6 +19,7 @@ mod link;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
+use chiton_auth::Credentials;
 use chiton_engine::Command;
 use chiton_runtime::sync::Mutex;
 use chiton_transport::{Address, ConnId};
@@ -160,6 +161,7 @@ impl Peers {
     pub(crate) fn set_servers(
         &self,
         own: &PeerIdentity,
+        credentials: Option<&Credentials>,
         servers: &[PeerServer],
         table: &Arc<PlateTable>,
     ) -> std::io::Result<()> {
@@ -175,7 +177,13 @@ impl Peers {
                 Some(link) if link.addresses() == server.addresses => link,
                 replaced => {
                     left.extend(replaced.map(|link| (server.number, link)));
-                    Link::start(own.clone(), server, self.plates, Arc::downgrade(table))?
+                    Link::start(
+                        own.clone(),
+                        credentials.cloned(),
+                        server,
+                        self.plates,
+                        Arc::downgrade(table),
+                    )?
                 }
             };
             link.set_plates(&server.plates);
@@ -369,7 +377,7 @@ mod tests {
         let set = |plates: &[u16]| {
             let plates = plates.iter().copied().map(PlateId).collect();
             let other = PeerServer { number: 2, addresses: vec![nowhere.clone()], plates };
-            peers.set_servers(&own, &[other], &table).expect("threads");
+            peers.set_servers(&own, None, &[other], &table).expect("threads");
             peers.ways.lock().servers[&2].clone()
         };
         let link = set(&[]);

@@ -151,7 +151,7 @@ impl Client {
             decouples: false,
             plate: PlateId(0),
         };
-        let (connection, welcome) = Connection::open(address, &hello, TIMEOUT).expect("connects");
+        let (connection, welcome) = Connection::open(address, None, &hello, TIMEOUT).expect("connects");
         let Welcome::Accepted { session, durable, .. } = welcome else { panic!("a refusal is an error") };
         assert!(durable.0 > 0);
         Client(connection, session)

@@ -197,7 +197,7 @@ fn a_connection_belongs_to_the_plate_of_its_greeting() {
     let mut sessions = Vec::new();
     for plate in [0, 1] {
         let (connection, welcome) =
-            Connection::open(&address, &hello(plate, None), TIMEOUT).expect("connects");
+            Connection::open(&address, None, &hello(plate, None), TIMEOUT).expect("connects");
         let Welcome::Accepted { session, secret, shards, plates, .. } = welcome else {
             panic!("{welcome:?}")
         };
@@ -209,11 +209,11 @@ fn a_connection_belongs_to_the_plate_of_its_greeting() {
     }
     // A session is known to its own plate only.
     for (plate, resume) in [(0, sessions[1]), (1, sessions[0])] {
-        let error = Connection::open(&address, &hello(plate, Some(resume)), TIMEOUT).map(drop);
+        let error = Connection::open(&address, None, &hello(plate, Some(resume)), TIMEOUT).map(drop);
         let Err(OpenError::Refused { reason, .. }) = error else { panic!("{error:?}") };
         assert_eq!(reason, RefuseReason::SessionGone);
     }
-    let error = Connection::open(&address, &hello(2, None), TIMEOUT).map(drop);
+    let error = Connection::open(&address, None, &hello(2, None), TIMEOUT).map(drop);
     let Err(OpenError::Refused { reason, message }) = error else { panic!("{error:?}") };
     assert_eq!(reason, RefuseReason::NoPlate);
     assert_eq!(message, "this file system has no plate 2: its plates are 0 to 1");
@@ -291,7 +291,7 @@ fn what_needs_one_plate_is_refused_with_several() {
     let tmp = tempfile::tempdir().expect("a directory");
     let address = Address::Unix(tmp.path().join("socket"));
     server.serve(std::slice::from_ref(&address)).expect("serves");
-    let (connection, _) = Connection::open(&address, &hello(0, None), TIMEOUT).expect("connects");
+    let (connection, _) = Connection::open(&address, None, &hello(0, None), TIMEOUT).expect("connects");
     let s = session(&server);
     let decouple = RealmCall::Decouple {
         root: Ino::ROOT,

@@ -59,7 +59,7 @@ impl SocketRig {
         resend_count: u32,
     ) -> Result<Client, OpenError> {
         let hello = hello(Channel::Main, resume, resend_count);
-        let (connection, welcome) = Connection::open(&self.address, &hello, TIMEOUT)?;
+        let (connection, welcome) = Connection::open(&self.address, None, &hello, TIMEOUT)?;
         let Welcome::Accepted { session, secret, .. } = welcome else { panic!("a refusal is an error") };
         Ok(Client { connection, session: (session, secret) })
     }
@@ -67,7 +67,7 @@ impl SocketRig {
     /// The connection on which the server recalls the client's leases.
     pub(crate) fn recalls(&self, client: &Client) -> RecallChannel {
         let hello = hello(Channel::Recall, Some(client.session), 0);
-        RecallChannel::open(&self.address, &hello, TIMEOUT).expect("connects").0
+        RecallChannel::open(&self.address, None, &hello, TIMEOUT).expect("connects").0
     }
 }
 

@@ -141,7 +141,7 @@ fn a_cut_connection_wakes_everyone() {
 fn recalls_come_after_the_welcome_and_are_acknowledged() {
     let server = Server::start(ServeOptions::default());
     let (channel, _) =
-        RecallChannel::open(&server.address, &hello(Channel::Recall), CONNECT_TIMEOUT).unwrap();
+        RecallChannel::open(&server.address, None, &hello(Channel::Recall), CONNECT_TIMEOUT).unwrap();
     assert_eq!(channel.next(), Ok(Recall { id: 1, ino: Ino(7), keep: LeaseMode::None, grown: None }));
     let second = Recall { id: 2, ino: Ino(8), keep: LeaseMode::Shared, grown: None };
     let sender = server.test.state.lock().recalls.take().unwrap();
@@ -164,7 +164,7 @@ fn recalls_come_after_the_welcome_and_are_acknowledged() {
 fn messages_between_plates_arrive_in_order_and_the_sender_hears_of_the_end() {
     let server = Server::start(ServeOptions::default());
     let speaker = Hello { resume: Some((SessionId(3), 9)), ..hello(Channel::Peer) };
-    let channel = PeerChannel::open(&server.address, &speaker, CONNECT_TIMEOUT).unwrap();
+    let channel = PeerChannel::open(&server.address, None, &speaker, CONNECT_TIMEOUT).unwrap();
     let frame = |upto| {
         let (from, to) = (PlateId(1), PlateId(2));
         // Some are long: they are sent in several parts.
@@ -191,11 +191,11 @@ fn messages_between_plates_arrive_in_order_and_the_sender_hears_of_the_end() {
 #[test]
 fn a_probe_says_whether_a_server_answers() {
     let server = Server::start(ServeOptions::default());
-    probe(&server.address, CONNECT_TIMEOUT).unwrap();
+    probe(&server.address, None, CONNECT_TIMEOUT).unwrap();
     assert_eq!(server.closed(), Closed::Refused, "it leaves nothing behind");
     let dir = tempfile::tempdir().unwrap();
     let address = Address::Unix(dir.path().join("socket"));
-    let kind = |limit| match probe(&address, limit) {
+    let kind = |limit| match probe(&address, None, limit) {
         Err(OpenError::Io(error)) => error.kind(),
         other => panic!("{other:?}"),
     };
@@ -244,11 +244,11 @@ fn tcp_works_and_a_full_server_says_so() {
     let address = listener.address().clone();
     let options = ServeOptions { connections_max: 1, ..ServeOptions::default() };
     let serving = serve(vec![listener], test.clone(), options, None).unwrap();
-    let (connection, _) = Connection::open(&address, &hello(Channel::Main), CONNECT_TIMEOUT).unwrap();
+    let (connection, _) = Connection::open(&address, None, &hello(Channel::Main), CONNECT_TIMEOUT).unwrap();
     for id in 1..=20 {
         assert_eq!(connection.call(&request(id, Call::Ping)).unwrap().id, id);
     }
-    match Connection::open(&address, &hello(Channel::Main), CONNECT_TIMEOUT) {
+    match Connection::open(&address, None, &hello(Channel::Main), CONNECT_TIMEOUT) {
         Err(OpenError::Refused { reason: RefuseReason::Full, .. } | OpenError::Io(_)) => {}
         other => panic!("{other:?}"),
     }

@@ -57,7 +57,7 @@ fn hostile_clients_lose_their_connection_and_nobody_else_does() {
     assert!(matches!(welcome, Welcome::Refused { reason: RefuseReason::Version, .. }), "{welcome:?}");
     assert_eq!(server.closed(), Closed::Refused);
     let nobody = Hello { identity: "nobody".to_owned(), ..hello(Channel::Main) };
-    match Connection::open(&server.address, &nobody, CONNECT_TIMEOUT) {
+    match Connection::open(&server.address, None, &nobody, CONNECT_TIMEOUT) {
         Err(OpenError::Refused { reason: RefuseReason::NotReady, message }) => {
             assert_eq!(message, "come back later");
         }
@@ -86,7 +86,7 @@ fn hostile_servers_lose_their_clients() {
                     socket.write_all(at_request).unwrap();
                 }
             });
-            let text = match Connection::open(&address, &hello(Channel::Main), CONNECT_TIMEOUT) {
+            let text = match Connection::open(&address, None, &hello(Channel::Main), CONNECT_TIMEOUT) {
                 Err(e) => e.to_string(),
                 Ok((connection, _)) => connection.call(&request(1, Call::Ping)).unwrap_err().to_string(),
             };

@@ -10,3 +10,4 @@ mod connections;
 mod hostile;
 mod limits;
 mod rig;
+mod tls;

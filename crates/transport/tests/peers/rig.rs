@@ -148,7 +148,7 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> Connection {
-        Connection::open(&self.address, &hello(Channel::Main), CONNECT_TIMEOUT).unwrap().0
+        Connection::open(&self.address, None, &hello(Channel::Main), CONNECT_TIMEOUT).unwrap().0
     }
 
     pub(crate) fn raw(&self) -> UnixStream {

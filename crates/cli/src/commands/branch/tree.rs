@@ -14,7 +14,7 @@ use chiton_types::{Ino, Name};
 use super::Where;
 use crate::commands::realm::state_dir;
 use crate::failure::{Class, Failure, Outcome};
-use crate::{reach, target};
+use crate::{identity, reach, target};
 
 /// A directory with its branches.
 pub(super) struct Tree {
@@ -68,7 +68,7 @@ impl Tree {
             decouples: true,
             ..clients.clone()
         };
-        let client = Client::connect(&address, options)
+        let client = Client::connect(&address, identity::with(options)?)
             .map_err(|e| Failure::absent(format!("no server answers for {said}: {e}")))?;
         let client = Arc::new(client);
         let root = match known {

@@ -10,7 +10,7 @@ use chiton_transport::Address;
 
 use super::failed;
 use crate::failure::{Failure, Outcome};
-use crate::reach;
+use crate::{identity, reach};
 
 /// How long servers that take plates over, or start, are waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,6 +27,7 @@ fn addresses(monitor: &EtcdMonitor) -> Result<Vec<Address>, MonitorError> {
 
 /// A client of the cluster, which finds its servers in the monitor whenever it needs them.
 pub(crate) fn client(monitor: &EtcdAddress, options: &ClientOptions) -> Outcome<Client> {
+    let options = identity::with(options.clone())?;
     let found = EtcdMonitor::open(monitor).map_err(|e| failed(&e))?;
     let began = RealWorld.monotonic();
     loop {

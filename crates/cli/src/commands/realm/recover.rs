@@ -21,7 +21,7 @@ use super::Recover;
 use super::text;
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
-use crate::{reach, target};
+use crate::{identity, reach, target};
 
 /// Where journals of decoupled subtrees are: as it was given, or the usual place.
 pub(crate) fn state_dir(given: Option<&PathBuf>) -> Outcome<PathBuf> {
@@ -69,7 +69,7 @@ fn client(args: &Recover) -> Outcome<(Client, Option<Arc<Server>>)> {
     };
     let connect = |address: &Address| {
         reach::probe(address, &address.to_string())?;
-        Client::connect(address, options.clone())
+        Client::connect(address, identity::with(options.clone())?)
             .map_err(|e| Failure::absent(format!("no server answers at {address}: {e}")))
     };
     let data = match (&args.server, &args.data) {

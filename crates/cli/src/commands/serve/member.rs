@@ -7,7 +7,7 @@ use chiton_cluster::{Ended, Member, MemberError, MemberOptions};
 use chiton_etcd::{EtcdAddress, EtcdMonitor};
 use chiton_monitor::{Monitor, MonitorError};
 use chiton_runtime::RealWorld;
-use chiton_server::{DataAddress, ServerOptions};
+use chiton_server::{DataAddress, ServerOptions, Trust};
 use chiton_transport::Address;
 use signal_hook::iterator::Signals;
 
@@ -30,6 +30,7 @@ pub(super) fn run(
     metrics: &Metrics,
     mut signals: Signals,
 ) -> Outcome {
+    let trust = trust(args)?;
     let monitor: Arc<dyn Monitor> =
         Arc::new(EtcdMonitor::open(monitor).map_err(|e| failure(&MemberError::Monitor(e)))?);
     let options = MemberOptions {
@@ -43,6 +44,7 @@ pub(super) fn run(
             belief_ms_max: BELIEF_MS,
             recovery_target: args.server.recovery_target.unwrap_or(RECOVERY_TARGET),
             log: Arc::new(|line| chiton_runtime::log_line!("{line}")),
+            trust,
             ..super::options(&args.server)
         },
     };
@@ -81,6 +83,18 @@ pub(super) fn run(
                 return member.leave().map_err(Failure::failed);
             }
         }
+    }
+}
+
+/// A cluster has TLS, unless the administrator says that it has not.
+fn trust(args: &Serve) -> Outcome<Option<Arc<Trust>>> {
+    let is_over_tcp = args.listen.iter().any(|address| matches!(address, Address::Tcp(_)));
+    match super::trust()? {
+        None if is_over_tcp && !args.insecure => Err(Failure::failed(
+            "a server of a cluster needs an identity: make one (chiton auth create NAME --server) and name it with --identity FILE, \
+             or give up TLS with --insecure where only trusted machines reach the network",
+        )),
+        trust => Ok(trust),
     }
 }
 

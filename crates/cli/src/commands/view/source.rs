@@ -27,7 +27,7 @@ use crate::commands::realm::MountedPath;
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 use crate::reach::{self, Mount};
-use crate::target;
+use crate::{identity, target};
 
 /// A server that is silent for this long is given up.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -122,7 +122,7 @@ impl Source {
             timeout: Some(TIMEOUT),
             ..ClientOptions::default()
         };
-        let client = Client::connect(address, options)
+        let client = Client::connect(address, identity::with(options)?)
             .map_err(|e| Failure::absent(format!("no server answers for {said}: {e}")))?;
         let client = Arc::new(client);
         let place = mount.and_then(|mount| MountedPath::find(&mount.dir).ok());
