@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     let fenced = Mutex::new(end.clone());
     let report =
         move |class: Class, why: &str| drop(fenced.lock().map(|end| end.send(Some((class, why.to_owned())))));
-    let trust = trust()?;
+    let trust = trust(&args.listen)?;
     let work = Work::begin("replaying the journal");
     let server =
         start_with(&data, &args.server, trust, Arc::new(report), move |progress| work.report(progress))?;
@@ -81,8 +81,11 @@ fn options(args: &ServerArgs) -> ServerOptions {
     }
 }
 
-/// What a server needs for TLS over TCP; `None` if this process has no identity.
-fn trust() -> Outcome<Option<Arc<Trust>>> {
+/// What a server needs for TLS; `None` if it does not listen over TCP, or this process has no identity.
+fn trust(listen: &[Address]) -> Outcome<Option<Arc<Trust>>> {
+    if !listen.iter().any(|address| matches!(address, Address::Tcp(_))) {
+        return Ok(None);
+    }
     let Some(credentials) = identity::credentials()? else { return Ok(None) };
     credentials.check_server().map_err(Failure::failed)?;
     Ok(Some(Arc::new(Trust::new(credentials))))

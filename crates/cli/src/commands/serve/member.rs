@@ -89,7 +89,7 @@ pub(super) fn run(
 /// A cluster has TLS, unless the administrator says that it has not.
 fn trust(args: &Serve) -> Outcome<Option<Arc<Trust>>> {
     let is_over_tcp = args.listen.iter().any(|address| matches!(address, Address::Tcp(_)));
-    match super::trust()? {
+    match super::trust(&args.listen)? {
         None if is_over_tcp && !args.insecure => Err(Failure::failed(
             "a server of a cluster needs an identity: make one (chiton auth create NAME --server) and name it with --identity FILE, \
              or give up TLS with --insecure where only trusted machines reach the network",
