@@ -1,5 +1,6 @@
 //! The targets: each is a reader of bytes from outside.
 
+mod certificate;
 mod dump;
 mod journal;
 mod policy;
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     journal::REPLAY,
     rows::ROWS,
     policy::POLICY,
+    certificate::CERTIFICATE,
     dump::EXPORT,
     dump::LOAD,
 ];
