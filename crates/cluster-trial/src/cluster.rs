@@ -39,6 +39,14 @@ pub(crate) struct Cluster {
     /// The S3 service, and the environment variables by which programs use it.
     _s3: Option<Moto>,
     environment: Vec<(&'static str, String)>,
+    identities: Identities,
+}
+
+/// The files of the identities, of an authority of the trial's own.
+struct Identities {
+    server: PathBuf,
+    client: PathBuf,
+    admin: PathBuf,
 }
 
 /// A process in the foreground; killed when dropped.
@@ -139,10 +147,16 @@ impl Cluster {
             chiton: chiton.to_owned(),
             dir: dir.to_owned(),
             mounts: Vec::new(),
+            identities: Identities {
+                server: dir.join("server.pem"),
+                client: dir.join("client.pem"),
+                admin: dir.join("admin.pem"),
+            },
             servers,
             etcd,
             monitor,
         };
+        cluster.make_identities()?;
         let plates = shape.plates.to_string();
         cluster.chiton(&["cluster", "init", "--plates", &plates, "--data", &data])?;
         for number in 0..cluster.servers.len() {
@@ -157,11 +171,29 @@ impl Cluster {
         Ok(cluster)
     }
 
+    fn make_identities(&self) -> Result<()> {
+        let authority = self.dir.join("authority").display().to_string();
+        self.chiton(&["auth", "init", "--dir", &authority])?;
+        let Identities { server, client, admin } = &self.identities;
+        let all = [
+            (server, "server", &["--server"][..]),
+            (client, "client", &["--allow", "rw:/"][..]),
+            (admin, "admin", &["--admin"][..]),
+        ];
+        for (file, name, role) in all {
+            let file = file.display().to_string();
+            let words = [&["auth", "create", name, "--dir", &authority, "--out", &file][..], role].concat();
+            self.chiton(&words)?;
+        }
+        Ok(())
+    }
+
     /// Runs a command to its end; its output.
     pub(crate) fn chiton(&self, words: &[&str]) -> Result<String> {
         let out = Command::new(&self.chiton)
             .args(words)
             .env("CHITON_MONITOR", &self.monitor)
+            .env("CHITON_IDENTITY", &self.identities.admin)
             .envs(self.environment.iter().cloned())
             .output()
             .map_err(|e| format!("cannot run {}: {e}", self.chiton.display()))?;
@@ -190,6 +222,7 @@ impl Cluster {
             "--listen",
             &server.address,
         ]);
+        command.env("CHITON_IDENTITY", &self.identities.server);
         command.envs(self.environment.iter().cloned());
         if server.is_standby {
             command.arg("--standby");
@@ -267,6 +300,7 @@ impl Cluster {
         }
         let mut command = Command::new(&self.chiton);
         command
+            .env("CHITON_IDENTITY", &self.identities.client)
             .args(["mount", "--foreground", "--monitor", &self.monitor, "--state-dir"])
             .arg(state)
             .arg(&place);
