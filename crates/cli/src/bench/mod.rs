@@ -14,6 +14,7 @@ mod seqio;
 mod socket;
 mod subject;
 mod subtrees;
+mod tls;
 mod write_behind;
 
 use std::os::unix::fs::DirBuilderExt;
@@ -56,6 +57,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
+        (Group::Tls, "library over TCP with TLS", tls::measure),
         (Group::WriteBehind, "creates by write-behind", write_behind::measure),
         (Group::Durable, "durable creates", durable::measure),
         (Group::Seqio, "one large file", seqio::measure),

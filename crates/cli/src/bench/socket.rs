@@ -67,7 +67,7 @@ fn directory(client: &Client, dir: &str) -> Outcome<Ino> {
     client.mkdir_all(dir).map(|attr| attr.ino).map_err(|r| Failure::failed(format!("mkdir {dir}: {r}")))
 }
 
-fn singly(client: &Client, n: u64) -> Outcome<f64> {
+pub(super) fn singly(client: &Client, n: u64) -> Outcome<f64> {
     let dir = directory(client, "/single")?;
     let caller = client.caller();
     let ((), seconds) = timed(|| {
@@ -79,7 +79,7 @@ fn singly(client: &Client, n: u64) -> Outcome<f64> {
     Ok(n as f64 / seconds)
 }
 
-fn pipelined(client: &Client, n: u64) -> Outcome<f64> {
+pub(super) fn pipelined(client: &Client, n: u64) -> Outcome<f64> {
     let dir = directory(client, "/pipelined")?;
     let caller = client.caller();
     let mut waiting = VecDeque::with_capacity(DEPTH);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chiton_client::{Client, ClientOptions};
 use chiton_fuse::{Mount, MountOptions};
 use chiton_runtime::{RealWorld, SharedWorld, World};
-use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_server::{FormatOptions, Server, ServerOptions, Trust};
 use chiton_transport::Address;
 
 use super::Plan;
@@ -28,16 +28,31 @@ impl Subject {
     }
 
     pub(super) fn start_as(plan: &Plan, name: &str, options: ServerOptions) -> Outcome<Subject> {
-        Subject::open_as(&formatted(plan, name, &FormatOptions::default())?, options)
+        Subject::open_with(&formatted(plan, name, &FormatOptions::default())?, options)
     }
 
     pub(super) fn open(data: &Path) -> Outcome<Subject> {
-        Subject::open_as(data, ServerOptions::default())
+        Subject::open_with(data, ServerOptions::default())
     }
 
-    fn open_as(data: &Path, options: ServerOptions) -> Outcome<Subject> {
+    fn open_with(data: &Path, options: ServerOptions) -> Outcome<Subject> {
         let server = Server::start(data, options, Arc::new(RealWorld)).map_err(Failure::from)?;
         Ok(Subject { server, data: data.to_path_buf() })
+    }
+
+    /// One whose connections over TCP have TLS, if there is a `trust`.
+    pub(super) fn start_trusting(plan: &Plan, name: &str, trust: Option<Arc<Trust>>) -> Outcome<Subject> {
+        let data = plan.dir.join(name);
+        let world: SharedWorld = Arc::new(RealWorld);
+        Server::format(&data, &FormatOptions::default(), &world).map_err(Failure::from)?;
+        Subject::open_with(&data, ServerOptions { trust, ..ServerOptions::default() })
+    }
+
+    /// Where it listens over TCP, on this machine.
+    pub(super) fn listen_on_tcp(&self) -> Outcome<Address> {
+        let any = Address::Tcp("127.0.0.1:0".to_owned());
+        let mut bound = self.server.serve(&[any]).map_err(Failure::failed)?;
+        Ok(bound.remove(0))
     }
 
     /// Mounted in this process, as `chiton mount --data` does.
