@@ -45,6 +45,11 @@ const FOUND_WIDE: &[(u64, &[usize])] = &[
     (18007164598, &[10, 11, 13, 14, 15, 22, 25, 27, 28, 37, 38, 40]),
     (349509530320, &[2, 3, 7, 9, 11, 12]),
     (468590709529, &[1, 2, 4, 5, 6, 8, 9, 13, 14, 16, 17, 18]),
+    // A loss that a close reported is reported to the next sync, too.
+    (
+        704211747967,
+        &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 25, 26, 29, 30, 31, 38],
+    ),
     // A further name that ours took again brought back a file that others had replaced.
     (20169, &[3, 16, 17, 20, 22]),
     // A file that both removed came back for a moment, and took the place of another.
