@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_model::{Event, Make, Op, RenameHow};
+use chiton_model::{Event, Make, Op};
 use chiton_namespace::permission::{self, ACL_ACCESS, Birth, Newborn};
 use chiton_namespace::{Context, Fault, Namespace, PlanState, Planned, Xattrs, plan};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Position, Refusal, Time};
@@ -410,16 +410,6 @@ impl Engine {
         let attempt = peers.crossings.get(&key).map_or(0, Crossing::attempt);
         peers.note_guard(ino, Guard { holder, key, boot, attempt, position: Position(0) });
         Ok(true)
-    }
-}
-
-/// Whether an operation moves what it names from one directory to another, or exchanges it.
-pub(super) fn moved(op: &Op) -> Option<((Ino, &Name), (Ino, &Name), RenameHow)> {
-    match op {
-        Op::Rename { from, from_name, to, to_name, how } if from != to => {
-            Some(((*from, from_name), (*to, to_name), *how))
-        }
-        _ => None,
     }
 }
 

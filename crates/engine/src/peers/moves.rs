@@ -13,7 +13,6 @@ use chiton_namespace::{Fault, PlanState};
 use chiton_types::{Ino, Kind, Name, Position};
 use chiton_wire::{OpKey, PeerMessage};
 
-use super::crossing::moved;
 use super::order::Row;
 use super::{Guard, Peers};
 use crate::engine::Engine;
@@ -21,23 +20,29 @@ use crate::parts::Queue;
 
 /// Whether an operation gives a directory another parent, if it is carried out on this state.
 pub(super) fn is_move<S: PlanState>(state: &S, op: &Op) -> Result<bool, Fault> {
-    let Some((from, to, how)) = moved(op) else { return Ok(false) };
-    let is_dir = |(dir, name): (Ino, &Name)| -> Result<bool, Fault> {
-        let found = |fault| match fault {
-            Fault::Refused(_) => Ok(false),
-            fault => Err(fault),
-        };
-        let dir = match state.inode(dir) {
-            Ok(dir) if dir.kind == Kind::Dir => dir,
-            Ok(_) => return Ok(false),
-            Err(fault) => return found(fault),
-        };
-        match state.entry(&dir, name).and_then(|ino| ino.map(|ino| state.inode(ino)).transpose()) {
-            Ok(inode) => Ok(inode.is_some_and(|inode| inode.kind == Kind::Dir)),
-            Err(fault) => found(fault),
+    let Op::Rename { from, from_name, to, to_name, how } = op else { return Ok(false) };
+    if from == to {
+        return Ok(false);
+    }
+    Ok(is_dir(state, *from, from_name)? || (*how == RenameHow::Exchange && is_dir(state, *to, to_name)?))
+}
+
+/// Whether a name bears a directory. What cannot be found is for the plan to refuse.
+fn is_dir<S: PlanState>(state: &S, dir: Ino, name: &Name) -> Result<bool, Fault> {
+    let bearer = || -> Result<bool, Fault> {
+        let dir = state.inode(dir)?;
+        if dir.kind != Kind::Dir {
+            return Ok(false);
+        }
+        match state.entry(&dir, name)? {
+            Some(ino) => Ok(state.inode(ino)?.kind == Kind::Dir),
+            None => Ok(false),
         }
     };
-    Ok(is_dir(from)? || (how == RenameHow::Exchange && is_dir(to)?))
+    match bearer() {
+        Err(Fault::Refused(_)) => Ok(false),
+        found => found,
+    }
 }
 
 /// Whether events give a directory another parent.
