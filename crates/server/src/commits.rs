@@ -16,6 +16,7 @@ use crate::latency::{Begun, Latency};
 use crate::wake_up::WakeUp;
 
 /// The answer that a client gets when a position is durable.
+#[expect(clippy::large_enum_variant, reason = "nearly all are replies")]
 pub(crate) enum OnDurable {
     /// The answer to a commit, whose time may run.
     Reply(Reply, Option<Begun>),

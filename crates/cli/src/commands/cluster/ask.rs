@@ -7,6 +7,8 @@ use chiton_types::{Cred, Epoch, PlateId, Seq};
 use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
 use serde_json::Value;
 
+use crate::identity;
+
 /// A session with one plate of a server, which answers for all plates of that server.
 pub(super) struct Asked {
     connection: Connection,
@@ -19,9 +21,10 @@ impl Asked {
     /// In words: the server does not answer, or none of the plates runs there.
     pub(super) fn open(addresses: &[String], plates: &[PlateId], limit: Duration) -> Result<Asked, String> {
         let mut failure = "it has no address that this version understands".to_owned();
+        let credentials = identity::credentials().map_err(|failure| failure.to_string())?;
         for address in addresses.iter().filter_map(|address| address.parse::<Address>().ok()) {
             for plate in plates {
-                match Connection::open(&address, &hello(*plate), limit) {
+                match Connection::open(&address, credentials.as_ref(), &hello(*plate), limit) {
                     Ok((connection, Welcome::Accepted { .. })) => return Ok(Asked { connection }),
                     Ok(_) => failure = format!("{address} does not begin a session"),
                     Err(error @ (OpenError::Refused { .. } | OpenError::Elsewhere { .. })) => {

@@ -23,7 +23,7 @@ use super::ask::Asked;
 use super::failed;
 use crate::failure::{Class, Failure, Outcome};
 use crate::reach::mount_around;
-use crate::target;
+use crate::{identity, target};
 
 /// A server without an answer in this time is reported as silent.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -201,8 +201,9 @@ fn ask(
     }
     if plates.is_empty() {
         let mut failure = "it has no address that this version understands".to_owned();
+        let credentials = identity::credentials().map_err(|failure| failure.to_string())?;
         for address in addresses.iter().filter_map(|address| address.parse::<Address>().ok()) {
-            match chiton_transport::probe(&address, LIMIT) {
+            match chiton_transport::probe(&address, credentials.as_ref(), LIMIT) {
                 Ok(()) => return Ok((None, Value::Null)),
                 Err(error) => failure = format!("{address}: {error}"),
             }
