@@ -80,13 +80,15 @@ impl Serving {
     /// The body of a scrape.
     fn scrape(&self) -> String {
         let mut stream = TcpStream::connect(&self.endpoint).expect("it listens");
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
-            .expect("it reads");
+        // A server of HTTP 1.1 may send a long body in pieces.
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it reads");
         let mut said = String::new();
         stream.read_to_string(&mut said).expect("it answers");
         let (head, body) = said.split_once("\r\n\r\n").expect("a head");
-        assert!(head.starts_with("HTTP/1.1 200") && head.contains("version=0.0.4"), "{head}");
+        assert!(
+            head.starts_with("HTTP/1.") && head.contains(" 200 ") && head.contains("version=0.0.4"),
+            "{head}"
+        );
         body.to_owned()
     }
 }
