@@ -213,6 +213,18 @@ fn all_servers_of_a_cluster_are_watched_and_a_silent_one_is_named() {
     site.await_plates(&[2, 2]);
 
     let json = |out: Output| -> Value { serde_json::from_slice(&out.stdout).expect("JSON") };
+    // A server has a plate by the map before it runs it.
+    let runs = || {
+        let status = json(site.run(&["status", "--json"]));
+        let plates = status["plates"].as_array().cloned().unwrap_or_default();
+        plates.len() == 4 && plates.iter().all(|plate| plate["runs"] == true)
+    };
+    for _ in 0..LOOKS {
+        if runs() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
     let two = format!("unix:{}", site.path("two"));
     for words in [vec!["status", "--json"], vec!["status", "--json", &two], vec!["status", "--json", &data]] {
         let status = json(site.run(&words));
