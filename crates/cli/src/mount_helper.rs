@@ -336,6 +336,7 @@ mod tests {
             ("data", "/srv/c"),
             ("content", "lazy"),
             ("monitor", "etcd://h1+h2:2379/prefix"),
+            ("identity", "/etc/chiton/alice.pem"),
             ("threads", "2"),
             ("timeout", "5"),
             ("unmount_timeout", "5"),
