@@ -1,4 +1,5 @@
-//! Several plates in one server, beside one: creates in different directories, directories made and removed over plates.
+//! Several plates in one server, beside one: creates in different directories, directories made and removed over plates, files and
+//! directories moved to a directory of another plate.
 //!
 //! Two threads of this process work through one embedded client each, in a directory of each plate. With one plate they share a lock and
 //! a journal.
@@ -7,8 +8,9 @@ use std::thread;
 
 use chiton_bench::report::Row;
 use chiton_client::{Client, ClientOptions};
+use chiton_model::RenameHow;
 use chiton_server::FormatOptions;
-use chiton_types::{Ino, Mode, PlateId, Plates};
+use chiton_types::{Ino, Kind, Mode, PlateId, Plates, Refusal};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Plan;
@@ -27,6 +29,8 @@ struct Rates {
     by_cpu: f64,
     mkdirs: f64,
     rmdirs: f64,
+    renames: f64,
+    moves: f64,
 }
 
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
@@ -50,6 +54,11 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
             .with_bound("lent numbers come ahead; the effect is sent after the answer"),
         row("directories removed from another plate / from the parent's", |rates| rates.rmdirs)
             .with_bound("a commit of the guard, and one of the birth before it"),
+        row("files renamed to a directory of another plate / of the same", |rates| rates.renames).with_bound(
+            "the guard of one row, then of the next: a commit each; the next rename waits for the effect",
+        ),
+        row("directories moved to a directory of another plate / of the same", |rates| rates.moves)
+            .with_bound("the same, and the token, which returns when all is durable"),
     ])
 }
 
@@ -78,10 +87,16 @@ fn rates(plan: &Plan, round: usize, plates: u16) -> Outcome<Rates> {
     let cpu = cpu_seconds() - cpu_before;
     // The names of which the directories are born on the last plate: with one plate, as many others.
     let (mkdirs, rmdirs) = make_and_remove(&clients[0], all, last, DIRS / plan.divisor)?;
+    let renames = move_each(&clients[0], dirs, DIRS / plan.divisor, |name| {
+        clients[0].mknod(&clients[0].caller(), dirs[0], name, Kind::File, Mode(0o644), 0).map(drop)
+    })?;
+    let moves = move_each(&clients[0], [dirs[1], dirs[0]], DIRS / plan.divisor, |name| {
+        clients[0].mkdir(&clients[0].caller(), dirs[1], name, Mode(0o755)).map(drop)
+    })?;
     drop(clients);
     subject.end()?;
     let creates = (2 * each) as f64;
-    Ok(Rates { creates: creates / seconds, by_cpu: creates / cpu, mkdirs, rmdirs })
+    Ok(Rates { creates: creates / seconds, by_cpu: creates / cpu, mkdirs, rmdirs, renames, moves })
 }
 
 /// A new directory below the root that this plate owns.
@@ -128,6 +143,24 @@ fn make_and_remove(client: &Client, plates: Plates, plate: PlateId, n: u64) -> O
             .try_for_each(|name| client.rmdir(&caller, Ino::ROOT, name.as_bytes()).map_err(Failure::failed))
     })?;
     Ok((count / spent, count / removing))
+}
+
+/// Renames a second, one after the other, of what is made for it in the first of two directories, to the second.
+fn move_each(
+    client: &Client,
+    [from, to]: [Ino; 2],
+    n: u64,
+    make: impl Fn(&[u8]) -> Result<(), Refusal>,
+) -> Outcome<f64> {
+    let caller = client.caller();
+    let names: Vec<String> = (0..n).map(|i| format!("moved.{i:06}")).collect();
+    names.iter().try_for_each(|name| make(name.as_bytes()).map_err(Failure::failed))?;
+    let ((), seconds) = timed(|| {
+        names.iter().map(String::as_bytes).try_for_each(|name| {
+            client.rename(&caller, from, name, to, name, RenameHow::Replace).map_err(Failure::failed)
+        })
+    })?;
+    Ok(n as f64 / seconds)
 }
 
 /// Processor time of this process so far.
