@@ -49,10 +49,15 @@ impl Upload {
         self.stage.load(Ordering::Acquire) == WAITING
     }
 
-    /// A failed one may be tried again.
+    /// A failed one may be tried again. It counts as moving first: a thread that has waited for this begins at once.
     pub(super) fn again(&self, budget: &Budget) {
-        if self.stage.compare_exchange(FAILED, WAITING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            budget.moving(self.bytes.read().capacity());
+        if !self.is_failed() {
+            return;
+        }
+        let moving_bytes = self.bytes.read().capacity();
+        budget.moving(moving_bytes);
+        if self.stage.compare_exchange(FAILED, WAITING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            budget.moved(moving_bytes);
         }
     }
 
@@ -101,5 +106,58 @@ impl Upload {
     pub(super) fn finish(&self, budget: &Budget) {
         self.stage.store(STORED, Ordering::Release);
         budget.give_buffer(std::mem::take(&mut *self.bytes.write()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::data::block_io::BlockError;
+
+    /// A store without room.
+    struct Full;
+
+    impl BlockIo for Full {
+        fn put(&self, _: BlockId, _: &[u8]) -> Result<(), BlockError> {
+            Err(BlockError::Refused(Refusal::NoSpace, String::new()))
+        }
+
+        fn sync(&self) -> Result<(), BlockError> {
+            Ok(())
+        }
+
+        fn read_into(&self, _: BlockId, _: u32, _: &mut [u8]) -> Result<(), BlockError> {
+            Err(BlockError::Refused(Refusal::NoSpace, String::new()))
+        }
+    }
+
+    /// A job that was queued for an earlier try may begin the next one before the thread that allows it has returned.
+    #[test]
+    fn a_try_that_begins_at_once_is_counted() {
+        let budget = Budget::new(1 << 20, 0);
+        budget.take(100);
+        let upload = Arc::new(Upload::new(BlockId { writer: 1, number: 1 }, vec![7; 100], &budget));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let job = scope.spawn(|| {
+                for _ in 0..50_000 {
+                    while upload.run(&Full, &budget).is_none() {
+                        std::hint::spin_loop();
+                    }
+                    upload.fail();
+                }
+            });
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    upload.again(&budget);
+                }
+            });
+            let ended = job.join();
+            is_over.store(true, Ordering::Release);
+            assert!(ended.is_ok(), "the job counted what it moved");
+        });
     }
 }
