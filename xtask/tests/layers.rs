@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What only a server needs: its own crates, its stores, and what these stand on.
-const OF_SERVERS: [&str; 13] = [
+const OF_SERVERS: [&str; 12] = [
     "chiton-engine",
     "chiton-server",
     "chiton-journal",
@@ -22,7 +22,6 @@ const OF_SERVERS: [&str; 13] = [
     "reqwest",
     "hyper",
     "tokio",
-    "rustls",
     "comfy-table",
 ];
 
