@@ -736,35 +736,39 @@ impl Event {
 
     /// The type of an inode that gets, changes or loses a name, as the event says it.
     pub fn kind_of(&self, ino: Ino) -> Option<Kind> {
-        match self {
-            Event::Make { ino: named, kind, .. }
-            | Event::Link { ino: named, kind, .. }
-            | Event::Unlink { ino: named, kind, .. }
-            | Event::Rename { ino: named, kind, .. }
-                if *named == ino =>
-            {
-                Some(*kind)
-            }
-            Event::Rename {
-                over: Over::Replaced { ino: named, kind, .. } | Over::Exchanged { ino: named, kind },
-                ..
-            } if *named == ino => Some(*kind),
-            _ => None,
+        if let Event::Make { ino: named, kind, .. }
+        | Event::Link { ino: named, kind, .. }
+        | Event::Unlink { ino: named, kind, .. }
+        | Event::Rename { ino: named, kind, .. } = self
+            && *named == ino
+        {
+            return Some(*kind);
         }
+        if let Event::Rename {
+            over: Over::Replaced { ino: named, kind, .. } | Over::Exchanged { ino: named, kind },
+            ..
+        } = self
+            && *named == ino
+        {
+            return Some(*kind);
+        }
+        None
     }
 
     /// Sets the types of the inodes that get or lose names, where they are known.
     pub fn set_kinds(&mut self, known: impl Fn(Ino) -> Option<Kind>) {
         let set = |ino: Ino, kind: &mut Kind| *kind = known(ino).unwrap_or(*kind);
-        match self {
-            Event::Link { ino, kind, .. } | Event::Unlink { ino, kind, .. } => set(*ino, kind),
-            Event::Rename { ino, kind, over, .. } => {
-                set(*ino, kind);
-                if let Over::Replaced { ino, kind, .. } | Over::Exchanged { ino, kind } = over {
-                    set(*ino, kind);
-                }
-            }
-            _ => {}
+        if let Event::Link { ino, kind, .. }
+        | Event::Unlink { ino, kind, .. }
+        | Event::Rename { ino, kind, .. } = self
+        {
+            set(*ino, kind);
+        }
+        if let Event::Rename {
+            over: Over::Replaced { ino, kind, .. } | Over::Exchanged { ino, kind }, ..
+        } = self
+        {
+            set(*ino, kind);
         }
     }
 

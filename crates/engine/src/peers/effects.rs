@@ -120,10 +120,12 @@ impl Engine {
     /// Whether an inode without a name stays, for those that have it open or because its blocks are freed later, is decided where the
     /// inode is.
     fn decide_lives(&self, event: &mut Event, lingers: bool) {
-        let (ino, orphan, lingers) = match event {
-            Event::Unlink { ino, orphan, .. } => (*ino, orphan, false),
-            Event::Rename { over: Over::Replaced { ino, orphan, .. }, .. } => (*ino, orphan, lingers),
-            _ => return,
+        let (ino, orphan, lingers) = if let Event::Unlink { ino, orphan, .. } = event {
+            (*ino, orphan, false)
+        } else if let Event::Rename { over: Over::Replaced { ino, orphan, .. }, .. } = event {
+            (*ino, orphan, lingers)
+        } else {
+            return;
         };
         if let Ok(inode) = PlanState::inode(&self.shards.ns, ino) {
             let is_last = inode.kind == Kind::Dir || inode.nlink <= 1;

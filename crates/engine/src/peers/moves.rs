@@ -47,12 +47,10 @@ fn is_dir<S: PlanState>(state: &S, dir: Ino, name: &Name) -> Result<bool, Fault>
 
 /// Whether events give a directory another parent.
 pub(crate) fn moves_directory(events: &[Event]) -> bool {
-    events.iter().any(|event| match event {
-        Event::Rename { from, to, kind, over, .. } => {
-            let is_exchanged = matches!(over, Over::Exchanged { kind: Kind::Dir, .. });
-            from != to && (*kind == Kind::Dir || is_exchanged)
-        }
-        _ => false,
+    events.iter().any(|event| {
+        let Event::Rename { from, to, kind, over, .. } = event else { return false };
+        let is_exchanged = matches!(over, Over::Exchanged { kind: Kind::Dir, .. });
+        from != to && (*kind == Kind::Dir || is_exchanged)
     })
 }
 
