@@ -69,6 +69,8 @@ pub(crate) struct Peers {
     guards: BTreeMap<Ino, Guard>,
     /// Own moves of directories that keep the token, with the positions of their decisions.
     moves: BTreeMap<OpKey, Position>,
+    /// Everything up to here is durable.
+    durable: Position,
     /// Own numbers that others may use, by the first of a range.
     lent: BTreeMap<Ino, Lent>,
     /// Numbers of others of which an earlier start may have made use: whether they are unused, once that is known.
@@ -163,6 +165,7 @@ impl Peers {
                 crossings: BTreeMap::new(),
                 guards: BTreeMap::new(),
                 moves: BTreeMap::new(),
+                durable: Position(0),
                 lent: BTreeMap::new(),
                 unborn: BTreeMap::new(),
                 asked_births: BTreeSet::new(),
@@ -197,6 +200,7 @@ impl Peers {
 
     /// Sends what has become durable: effects, reports, numbers.
     pub(crate) fn send_durable(&mut self, durable: Position, queue: &mut Queue) {
+        self.durable = self.durable.max(durable);
         let is_open = self.opened_at.is_some_and(|at| at <= durable);
         let moves: Vec<OpKey> = self.keys_of_moves().collect();
         for (&to, peer) in self.others.iter_mut().filter(|(_, peer)| peer.boot != 0) {

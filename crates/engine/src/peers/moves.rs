@@ -61,7 +61,8 @@ impl Peers {
             let events = FrameEvents::new(owed.position, owed.count, &owed.events);
             let events: Vec<Event> = events.filter_map(|event| Some(event.ok()?.1)).collect();
             if moves_directory(&events) {
-                self.moves.insert(owed.key, owed.position);
+                // The journal held it: it is durable.
+                self.moves.insert(owed.key, Position(0));
             }
         }
         if self.plate != Row::TOKEN.plate || self.guards.contains_key(&Row::TOKEN.ino) {
@@ -79,9 +80,10 @@ impl Peers {
         self.moves.keys().copied()
     }
 
-    /// The lowest position of a move: others wait for the token until it is durable.
+    /// The lowest position of a move that is not durable: others wait for the token. (One that is durable must not be named: it would
+    /// hide that a commit is wanted.)
     pub(super) fn move_wanted(&self) -> Option<Position> {
-        self.moves.values().copied().min()
+        self.moves.values().copied().filter(|position| *position > self.durable).min()
     }
 
     /// Returns the token of moves that are durable everywhere. True if there are such.

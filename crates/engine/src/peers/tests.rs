@@ -9,10 +9,13 @@ mod plate;
 
 use chiton_model::{Make, Op, RenameHow, XattrHow};
 use chiton_namespace::Fault;
-use chiton_types::{Cred, Ino, Mode, Name, PlateId, Seq};
-use chiton_wire::Again;
+use chiton_types::{Cred, Ino, Mode, Name, PlateId, Plates, Position, Seq, SessionId};
+use chiton_wire::{Again, OpKey};
 
 use cluster::{Client, Cluster, Load, Sent};
+
+use super::Peers;
+use crate::parts::Queue;
 
 fn check(seeds: std::ops::Range<u64>, plates: u16, clients: usize, faults: (usize, usize)) {
     check_load(Load::Mixed, seeds, plates, clients, faults);
@@ -168,4 +171,15 @@ fn a_repeated_mkdir_is_answered_with_its_directory() {
     let is_elsewhere = |ino: &Ino| cluster.plates.of(*ino) == Some(PlateId(1));
     assert!(cluster.dirs.iter().any(is_elsewhere), "some of eight names are born on the other plate");
     cluster.check();
+}
+
+/// A position that is durable already would hide a higher one, for which a commit is wanted.
+#[test]
+fn a_move_that_is_durable_asks_for_no_commit() {
+    let plates = Plates::new(4, 2).expect("two plates");
+    let mut peers = Peers::new(PlateId(0), plates).expect("several plates");
+    peers.moves.insert(OpKey { session: SessionId(1), seq: Seq(1) }, Position(5));
+    assert_eq!(peers.durable_wanted(), Some(Position(5)));
+    peers.send_durable(Position(5), &mut Queue::default());
+    assert_eq!(peers.durable_wanted(), None);
 }
