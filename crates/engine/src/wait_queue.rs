@@ -174,7 +174,7 @@ impl WaitQueue {
         self.tasks.values().filter_map(position).min()
     }
 
-    /// What a request waits for.
+    /// The event that a request waits for.
     pub(crate) fn wait_of(&self, ticket: Ticket) -> Option<&Wait> {
         self.tasks.get(&ticket).map(|(_, wait)| wait)
     }

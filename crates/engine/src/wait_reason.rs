@@ -42,7 +42,7 @@ impl WaitReason {
         }
     }
 
-    /// What the request waited for, in words.
+    /// The reason in words.
     pub fn words(self) -> &'static str {
         match self {
             WaitReason::Leases => "other clients to give up leases",

@@ -19,7 +19,7 @@ use crate::plate::Plate;
 use crate::plate_table::PlateTable;
 
 /// Figures that are added up, with all below them. Others are those of the first plate: its positions, its clients (each client has a
-/// session with each plate), what is said of the disk that all share.
+/// session with each plate), and the figures of the disk, which all share.
 const ADDED: &[&str] = &[
     "cache_bytes",
     "dirty_rows",

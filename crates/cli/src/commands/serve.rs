@@ -81,7 +81,7 @@ fn options(args: &ServerArgs) -> ServerOptions {
     }
 }
 
-/// What a server needs for TLS; `None` if it does not listen over TCP, or this process has no identity.
+/// The certificates for TLS; `None` if the server does not listen over TCP, or this process has no identity.
 fn trust(listen: &[Address]) -> Outcome<Option<Arc<Trust>>> {
     if !listen.iter().any(|address| matches!(address, Address::Tcp(_))) {
         return Ok(None);

@@ -11,8 +11,8 @@ use crate::step::Stop;
 use crate::wait_queue::Wait;
 
 impl Peers {
-    /// Waits until none of these rows is guarded: what a guard shows stays as it is, and what an effect is about to change is not seen
-    /// before.
+    /// Waits until none of these rows is guarded. The row that a guard has shown stays as it is, and no request sees a row that an effect
+    /// is about to change.
     #[inline]
     pub(crate) fn await_unguarded(&self, inodes: &[Ino]) -> Result<(), Stop> {
         if self.guards.is_empty() {

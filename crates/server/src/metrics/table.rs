@@ -1,4 +1,4 @@
-//! The table of all metrics: what each is called, what it says, and where its number stands in the figures of a scrape.
+//! The table of all metrics: the name and the meaning of each, and the place of its number in the figures of a scrape.
 //!
 //! The documents' table is generated from this one, and a test compares them.
 

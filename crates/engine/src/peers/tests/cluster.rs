@@ -122,7 +122,7 @@ impl Cluster {
         cluster
     }
 
-    /// What the engine of a plate has to say.
+    /// Carries out the commands of a plate's engine.
     fn take(&mut self, at: usize) {
         loop {
             let commands = self.nodes[at].settle();
