@@ -10,7 +10,7 @@ use crate::execute::OpCall;
 use crate::locks::{Owner, Verdict};
 use crate::moment::{Health, Moment};
 use crate::parts::{Clients, Shards};
-use crate::peers::unnumbered_key;
+use crate::peers::{is_of_ticket, unnumbered_key};
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Ticket, Wait};
@@ -22,6 +22,10 @@ impl Engine {
             return self.peer_task(task, m);
         }
         let Some(session) = self.clients.sessions.get_mut(task.session) else {
+            // The request was ready to continue when its session ended, so the end did not find it among those that wait.
+            if let Some(ticket) = task.ticket {
+                self.give_up_crossings(|key| is_of_ticket(*key, ticket.0));
+            }
             return Err(Failure::SessionGone.into());
         };
         let slot = session.slot;

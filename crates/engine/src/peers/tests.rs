@@ -9,13 +9,14 @@ mod plate;
 
 use chiton_model::{Make, Op, RenameHow, XattrHow};
 use chiton_namespace::Fault;
-use chiton_types::{Cred, Ino, Mode, Name, PlateId, Plates, Position, Seq, SessionId};
-use chiton_wire::{Again, OpKey};
+use chiton_types::{Cred, Epoch, Ino, Mode, Name, PlateId, Plates, Position, Seq, SessionId};
+use chiton_wire::{Again, Call, OpKey, PeerMessage, Request};
 
-use cluster::{Client, Cluster, Load, Sent};
+use cluster::{Client, Cluster, Load, Sent, session};
 
 use super::Peers;
 use crate::parts::Queue;
+use crate::step::{Command, Step};
 
 fn check(seeds: std::ops::Range<u64>, plates: u16, clients: usize, faults: (usize, usize)) {
     check_load(Load::Mixed, seeds, plates, clients, faults);
@@ -182,4 +183,59 @@ fn a_move_that_is_durable_asks_for_no_commit() {
     assert_eq!(peers.durable_wanted(), Some(Position(5)));
     peers.send_durable(Position(5), &mut Queue::default());
     assert_eq!(peers.durable_wanted(), None);
+}
+
+/// The guard that a request has waited for is there, and its session ends before the request continues. Its operation has no number,
+/// so it is not sent again.
+#[test]
+fn a_session_that_ends_leaves_no_guards() {
+    let mut cluster = Cluster::new(1, 2, 1, Load::Mixed);
+    cluster.clients[0].ops_left = 0;
+    let names = (0..8u8).map(|n| Name::new(&[b'a' + n]).expect("a name"));
+    let name = names.into_iter().find(|name| {
+        let op = Op::Make { parent: Ino::ROOT, name: name.clone(), make: Make::Dir, mode: Mode(0o755) };
+        cluster.send(0, op);
+        cluster.run(0, 0);
+        cluster.dirs.last().is_some_and(|ino| cluster.plates.of(*ino) == Some(PlateId(1)))
+    });
+    let op =
+        Op::Rmdir { parent: Ino::ROOT, name: name.expect("some of eight names are born on the other plate") };
+    let call = Call::Op { op, open: false };
+    let (seq, cred) = (Seq(0), Cred::ROOT);
+    let request = Request { id: 9, seq, settled: seq, epoch: Epoch(1), again: None, cred, call };
+    let node = &mut cluster.nodes[0];
+    let mut step = node.engine.request(session(0, 0), request, &node.m);
+    while let Step::NeedRows(task, needs) = step {
+        node.supply(&needs);
+        step = node.engine.retry(task, &node.m);
+    }
+    assert!(matches!(step, Step::Waiting(_)), "{step:?}");
+    let mut is_granted = false;
+    for _ in 0..20 {
+        for command in cluster.nodes[0].settle() {
+            if let Command::Peer(_, message) = command {
+                let node = &mut cluster.nodes[1];
+                node.engine.peer(PlateId(0), message, &node.m);
+            } else if let Command::Recall(holder, recall) = command {
+                let node = &mut cluster.nodes[0];
+                node.engine.recall_done(holder, recall.id, &node.m);
+            }
+        }
+        cluster.commit_all(1);
+        let messages = cluster.links.remove(&(1, 0)).unwrap_or_default();
+        for message in messages {
+            let ends = !is_granted && matches!(message, PeerMessage::Granted { .. });
+            let node = &mut cluster.nodes[0];
+            node.engine.peer(PlateId(1), message, &node.m);
+            if ends {
+                is_granted = true;
+                node.engine.end_session(session(0, 0), &node.m);
+            }
+        }
+    }
+    assert!(is_granted, "the other plate granted a guard");
+    for node in &cluster.nodes {
+        let peers = node.engine.peers.as_ref().expect("several plates");
+        assert!(peers.crossings.is_empty() && peers.guards.is_empty(), "plate {}", node.plate);
+    }
 }

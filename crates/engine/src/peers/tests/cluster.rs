@@ -78,7 +78,7 @@ type Next = Box<dyn FnOnce(&mut Cluster)>;
 /// So many directories move about: few enough to meet.
 const FEW_DIRS: usize = 4;
 
-fn session(client: usize, plate: usize) -> SessionId {
+pub(super) fn session(client: usize, plate: usize) -> SessionId {
     SessionId((plate as u64 + 1) * 1000 + client as u64)
 }
 
