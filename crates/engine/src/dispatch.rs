@@ -63,6 +63,7 @@ impl Engine {
                     unnumbered: unnumbered_key(unnumbered, 0),
                     op,
                 };
+                let call_key = call.key();
                 let growth = self.shards.growth_of(op, slot, &self.clients.opens)?;
                 let done = self.execute(&call, m)?;
                 let (place, position) = (op.footprint().place, done.position);
@@ -80,6 +81,10 @@ impl Engine {
                     let (done, commands) = ((upto, answer), &mut self.queue.commands);
                     let answer = self.clients.notify_growth(ino, grown, slot, done, task, commands, m)?;
                     return self.shards.when_durable(task, place, position, answer, m);
+                }
+                if self.peers.as_ref().is_some_and(|peers| peers.is_settling(call_key)) {
+                    task.done = Some(Box::new((position, answer)));
+                    return Err(Stop::Wait(Wait::PolicySet(call_key)));
                 }
                 self.shards.when_durable(task, place, position, answer, m)
             }

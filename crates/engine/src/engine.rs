@@ -85,6 +85,7 @@ impl Engine {
     /// Puts a request into the wait queue.
     pub(crate) fn enqueue(&mut self, task: Task, wait: Wait) -> Ticket {
         self.counters.count(counters::WAITED);
+        self.ask_for(&wait);
         self.queue.enqueue(task, wait, &mut self.clients.leases)
     }
 
@@ -224,6 +225,9 @@ impl Engine {
             self.clients.resends.tasks.push_front(first);
             return Err(Progress::More);
         }
+        if let Err(Stop::Wait(wait)) = &result {
+            self.ask_for(wait);
+        }
         match &result {
             Err(Stop::Wait(Wait::Room)) => {
                 self.clients.resends.tasks.push_front(task);
@@ -231,7 +235,13 @@ impl Engine {
             }
             // Another plate answers soon, and those behind it may rest on it.
             Err(Stop::Wait(
-                Wait::Numbers | Wait::Guard(_) | Wait::Guarded(_) | Wait::Unborn(_) | Wait::Birth(_),
+                Wait::Numbers
+                | Wait::Guard(_)
+                | Wait::Guarded(_)
+                | Wait::Unborn(_)
+                | Wait::Birth(_)
+                | Wait::Realm(_)
+                | Wait::PolicySet(_),
             )) if was_answered => {
                 self.clients.resends.tasks.push_front(task);
                 return Err(Progress::Idle);

@@ -162,7 +162,7 @@ impl Engine {
                 // Pending operations were acknowledged under the policy that holds until now.
                 return Err(Stop::Wait(Wait::Leases(holders)));
             }
-            self.plan_policy(call, now)?
+            self.plan_policy(call, now, is_settled, m)?
         } else {
             self.plan(call, (now, offered), is_settled, m)?
         };
@@ -183,7 +183,7 @@ impl Engine {
         let mut elsewhere = None;
         if let Some(peers) = &self.peers {
             elsewhere = peers.attr_after(call.key(), planned.subject, &self.events);
-            peers.owe(call.key(), &mut self.events);
+            peers.owe(&self.shards.ns, call.key(), &mut self.events);
         }
         if !self.events.is_empty() {
             let shard = self.events[0].shard();
@@ -198,6 +198,9 @@ impl Engine {
         if let Some(peers) = &mut self.peers {
             peers.decided(call.key(), &self.events, self.output.position, &mut self.queue);
             self.wake_unguarded();
+            if matches!(self.events.first(), Some(Event::Policy(_))) {
+                self.policies_changed();
+            }
         }
         // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
         // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after

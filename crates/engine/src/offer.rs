@@ -55,8 +55,10 @@ impl Engine {
             };
         }
         let shard = match dir_name {
-            Some(name) => draw_shard(birth_key(*parent, name.hash64()), &self.settings.shard_weights),
-            None => parent.shard(),
+            Some(name) if !self.shards.places_near(*parent)? => {
+                draw_shard(birth_key(*parent, name.hash64()), &self.settings.shard_weights)
+            }
+            _ => parent.shard(),
         };
         if usize::from(shard.0) >= self.shards.inodes.shard_count() {
             return Err(Refusal::Stale.into());

@@ -25,6 +25,7 @@ mod gauges;
 mod guards;
 mod moves;
 mod order;
+mod policies;
 mod rows;
 mod view;
 mod waits;
@@ -75,6 +76,10 @@ pub(crate) struct Peers {
     lent: BTreeMap<Ino, Lent>,
     /// Numbers of others of which an earlier start may have made use: whether they are unused, once that is known.
     unborn: BTreeMap<Ino, Option<bool>>,
+    /// Directories of other plates whose realm is asked for.
+    asked_realms: BTreeSet<Ino>,
+    /// Own changes of policies, with the plates at which clients may still hold names under the policies before.
+    settling: BTreeMap<OpKey, BTreeSet<PlateId>>,
     /// Births that their plates were asked for since they greeted.
     asked_births: BTreeSet<Ino>,
     /// Lent numbers whose borrower has no birth to send.
@@ -168,6 +173,8 @@ impl Peers {
                 durable: Position(0),
                 lent: BTreeMap::new(),
                 unborn: BTreeMap::new(),
+                asked_realms: BTreeSet::new(),
+                settling: BTreeMap::new(),
                 asked_births: BTreeSet::new(),
                 not_coming: BTreeSet::new(),
                 awaited: Vec::new(),
@@ -360,6 +367,8 @@ impl Engine {
             | PeerMessage::WantNumbers { .. }
             | PeerMessage::AwaitBirth { .. }
             | PeerMessage::AskPlace { .. }
+            | PeerMessage::AskRealm { .. }
+            | PeerMessage::RecallNames { .. }
             | PeerMessage::AskUnborn { .. } => peers.push_task(from, message, &mut self.queue),
             PeerMessage::Granted { key, attempt, ino, row } => {
                 if peers.granted((from, ino), key, attempt, row) {
@@ -372,11 +381,13 @@ impl Engine {
                     self.wake_unguarded();
                 }
             }
-            PeerMessage::Place { key, attempt, ino, attr } => {
-                if peers.place_came(key, attempt, ino, attr) {
+            PeerMessage::Place { key, attempt, ino, attr, name } => {
+                if peers.place_came(key, attempt, ino, (attr, name)) {
                     self.wake_where(|wait| *wait == Wait::Guard(key));
                 }
             }
+            PeerMessage::Realm { ino, version, realm } => self.realm_came(ino, version, realm),
+            PeerMessage::NamesRecalled { key } => self.names_recalled(from, key),
             PeerMessage::Release { key } => self.end_guards(from, |_, guard| guard.key == key),
             PeerMessage::CarriedOut { upto } => {
                 self.settle_effects(from, upto);
@@ -428,8 +439,9 @@ impl Engine {
         for shard in asked {
             peers.send(from, PeerMessage::WantNumbers { shard }, &mut self.queue);
         }
-        for guard in peers.asked_of(from) {
-            peers.send(from, guard, &mut self.queue);
+        for question in peers.asked_of(from).into_iter().chain(peers.asked_of_policies(&self.shards.ns, from))
+        {
+            peers.send(from, question, &mut self.queue);
         }
         let unborn = peers.unborn.iter().filter(|(_, answer)| answer.is_none()).map(|(ino, _)| *ino);
         let unborn: Vec<_> = unborn.filter(|ino| peers.plates.of(*ino) == Some(from)).collect();
@@ -475,9 +487,11 @@ impl Engine {
                 };
                 self.guard_row(*from, &asked, m)?;
             }
-            PeerMessage::AskPlace { key, attempt, ino } => {
-                self.show_place(*from, (*key, *attempt), *ino)?;
+            PeerMessage::AskPlace { key, attempt, ino, child } => {
+                self.show_place(*from, (*key, *attempt), *ino, *child)?;
             }
+            PeerMessage::AskRealm { ino, version } => self.show_realm(*from, *ino, *version)?,
+            PeerMessage::RecallNames { key } => self.recall_all_names(*from, *key, m)?,
             PeerMessage::Effect { number, key, count, events } => {
                 self.carry_out_effect(*from, *number, *key, *count, events, m)?;
             }
@@ -491,6 +505,8 @@ impl Engine {
             | PeerMessage::Granted { .. }
             | PeerMessage::Occupied { .. }
             | PeerMessage::Place { .. }
+            | PeerMessage::Realm { .. }
+            | PeerMessage::NamesRecalled { .. }
             | PeerMessage::Release { .. }
             | PeerMessage::CarriedOut { .. }
             | PeerMessage::Numbers { .. }

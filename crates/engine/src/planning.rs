@@ -8,6 +8,7 @@ use crate::execute::OpCall;
 use crate::lingering::lets_linger;
 use crate::moment::Moment;
 use crate::peers::moves_directory;
+use crate::policies::{Unplanned, WayUp};
 use crate::step::Stop;
 
 impl Engine {
@@ -37,7 +38,7 @@ impl Engine {
             };
             if peers.is_crossing(key) {
                 match peers.plan(ns, (call.op, key), &context, &mut self.events) {
-                    Err(Fault::Elsewhere(ino)) => peers.ask_place(key, ino, &mut self.queue)?,
+                    Err(Fault::Elsewhere(ino)) => peers.ask_place(key, (ino, None), &mut self.queue)?,
                     planned => return Ok(planned?),
                 }
                 continue;
@@ -50,12 +51,37 @@ impl Engine {
         }
     }
 
-    pub(crate) fn plan_policy(&mut self, call: &OpCall<'_>, now: Time) -> Result<Planned, Stop> {
+    /// Plans a change of a policy. Over several plates it takes the token, and asks for the directories above.
+    pub(crate) fn plan_policy(
+        &mut self,
+        call: &OpCall<'_>,
+        now: Time,
+        is_settled: bool,
+        m: &Moment,
+    ) -> Result<Planned, Stop> {
         if self.is_realm() {
             // A decoupled client's engine does not store policies: the main server does.
             return Err(Refusal::Busy.into());
         }
-        let (ino, event) = self.shards.plan_policy_op(call.op, call.cred, now)?;
+        let key = call.key();
+        if self.peers.as_ref().is_some_and(|peers| !peers.is_crossing(key)) {
+            self.await_rows(call.op)?;
+        }
+        if let Some(peers) = self.peers.as_mut().filter(|peers| !peers.is_crossing(key)) {
+            peers.begin_crossing(&self.shards.ns, call.op, key)?;
+        }
+        let (ino, event) = loop {
+            self.acquire((call.op, key), is_settled, m)?;
+            let way = WayUp { crossing: self.peers.as_ref().map(|peers| peers.crossing(key)) };
+            match self.shards.plan_policy_op(call.op, call.cred, now, &way) {
+                Ok(planned) => break planned,
+                Err(Unplanned::Stop(stop)) => return Err(stop),
+                Err(Unplanned::Ask(dir, child)) => {
+                    let peers = self.peers.as_mut().ok_or(Refusal::Stale)?;
+                    peers.ask_place(key, (dir, child), &mut self.queue)?;
+                }
+            }
+        };
         // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
         self.shards.settle()?;
         self.events.push(event);

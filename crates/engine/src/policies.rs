@@ -11,11 +11,13 @@
 //! - One who is not an administrator (root, or the owner of the root directory) sets policies on their own directories
 //!   only, and none that is weaker than the policy around.
 
+mod way_up;
+
 use std::sync::Arc;
 
 use chiton_model::{Event, Op, PolicyChange, XattrHow};
-use chiton_namespace::Fault;
-use chiton_policy::{Acknowledge, Durability, Explanation, Policy, PolicyFile, Support, preset};
+use chiton_namespace::{Fault, PolicyPlace};
+use chiton_policy::{Acknowledge, Durability, Explanation, Placement, Policy, PolicyFile, Support, preset};
 use chiton_types::{Capabilities, Cred, Epoch, Ino, Kind, Refusal, Time};
 use chiton_wire::Failure;
 use hashbrown::HashMap;
@@ -23,6 +25,8 @@ use hashbrown::HashMap;
 use crate::engine::Engine;
 use crate::parts::Shards;
 use crate::step::Stop;
+
+pub(crate) use way_up::{Unplanned, WayUp};
 
 /// The policy that a directory carries itself: read, set, removed.
 const OWN: &[u8] = b"chiton.policy";
@@ -62,7 +66,13 @@ impl Engine {
 
 impl Shards {
     /// The event of an operation that sets or removes a policy.
-    pub(crate) fn plan_policy_op(&mut self, op: &Op, cred: &Cred, now: Time) -> Result<(Ino, Event), Stop> {
+    pub(crate) fn plan_policy_op(
+        &mut self,
+        op: &Op,
+        cred: &Cred,
+        now: Time,
+        way: &WayUp<'_>,
+    ) -> Result<(Ino, Event), Unplanned> {
         let (ino, name, value) = if let Op::SetXattr { ino, name, value, how } = op {
             let has = self.ns.policy(*ino).is_some();
             match how {
@@ -83,7 +93,7 @@ impl Shards {
         if attr.kind != Kind::Dir {
             return Err(Refusal::NotDir.into());
         }
-        let administrator = self.is_administrator(cred)?;
+        let administrator = self.administers(cred, way.attr(&self.ns, Ino::ROOT)?.uid)?;
         if !administrator && cred.uid != attr.uid {
             return Err(Refusal::NotPermitted.into());
         }
@@ -93,7 +103,7 @@ impl Shards {
             None => around.clone(),
             Some(text) => {
                 let (file, policy) = resolve(text, &around).ok_or(Refusal::Invalid)?;
-                if Support::LOCAL.check(&file, &policy).is_err() {
+                if way.support().check(&file, &policy).is_err() {
                     return Err(Refusal::Unsupported.into());
                 }
                 Arc::new(policy)
@@ -104,9 +114,35 @@ impl Shards {
             self.check_owner_may(&policy, &around)?;
             self.check_owner_may(&policy, &before)?;
         }
-        self.check_below(ino, &policy)?;
-        let event = self.ns.plan_policy(ino, text, cred.uid, now)?;
+        let below = self.below(ino, way)?;
+        self.check_below(ino, &policy, &below, way.support())?;
+        let path = way.path(&self.ns, ino)?;
+        let around = if ino == Ino::ROOT { Ino::ROOT } else { self.ns.realm(attr.parent)? };
+        // Over several plates no plate sees all names of a file with several.
+        if !way.is_over_plates() {
+            self.ns.check_border(ino)?;
+        }
+        let is_direct =
+            |root: &Ino| self.ns.policy(*root).is_some_and(|policy| !below.contains(&policy.around));
+        let below = below.iter().copied().filter(is_direct).collect();
+        let place = PolicyPlace { path, around, below };
+        let event = self.ns.plan_policy((ino, place), text, cred.uid, now)?;
         Ok((ino, event))
+    }
+
+    /// The directories with policies below a directory.
+    fn below(&self, ino: Ino, way: &WayUp<'_>) -> Result<Vec<Ino>, Unplanned> {
+        let mut below = Vec::new();
+        for root in self.ns.policies().map(|policy| policy.ino) {
+            let mut at = root;
+            while at != ino && at != Ino::ROOT {
+                at = way.attr(&self.ns, at)?.parent;
+            }
+            if at == ino && root != ino {
+                below.push(root);
+            }
+        }
+        Ok(below)
     }
 
     /// Value of an attribute of this file. `decoupled`: of a decoupled client, the root of its subtree.
@@ -127,7 +163,7 @@ impl Shards {
                     Some(root) => (root, self.policies.default.clone()),
                     None => self.policy_of(ino)?,
                 };
-                let path = String::from_utf8_lossy(&self.ns.dir_path(root)?).into_owned();
+                let path = String::from_utf8_lossy(&self.path_of_root(root)?).into_owned();
                 let explanation = Explanation::of(&policy);
                 let mut value = serde_json::to_value(&explanation).unwrap_or_default();
                 value["drawn"] = serde_json::json!(explanation.to_string());
@@ -148,7 +184,7 @@ impl Shards {
         let roots: Vec<PolicyChange> = self.ns.policies().cloned().collect();
         let mut all = Vec::new();
         for own in roots {
-            let path = self.ns.dir_path(own.ino)?;
+            let path = self.path_of_root(own.ino)?;
             let policy = self.policy_at(own.ino)?;
             let mut line = change_json(&own, &path);
             line["composition"] = serde_json::json!(policy.composition.to_string());
@@ -163,6 +199,15 @@ impl Shards {
         let history: Vec<_> =
             self.ns.policy_history().map(|change| change_json(change, &change.path)).collect();
         Ok(serde_json::json!({ "epoch": epoch.0, "policies": all, "history": history }))
+    }
+
+    /// Where a directory with a policy is. If other plates own directories on the way, where it was when the policy was set.
+    fn path_of_root(&self, root: Ino) -> Result<Vec<u8>, Fault> {
+        match (self.ns.dir_path(root), self.ns.policy(root)) {
+            (Err(Fault::Elsewhere(_)), Some(policy)) => Ok(policy.path.clone()),
+            (Err(Fault::Elsewhere(_)), None) => Ok(b"/".to_vec()),
+            (path, _) => path,
+        }
     }
 
     /// The policy that holds for an inode, and the directory that carries it.
@@ -199,8 +244,12 @@ impl Shards {
         if dir == Ino::ROOT {
             return Ok(self.policies.default.clone());
         }
-        let parent = self.ns.attr(dir)?.parent;
-        Ok(self.policy_of(parent)?.1)
+        // A directory with a policy may be another plate's.
+        let root = match self.ns.policy(dir) {
+            Some(own) => own.around,
+            None => self.ns.realm(self.ns.attr(dir)?.parent)?,
+        };
+        self.policy_at(root)
     }
 
     /// Refuses what one who is not an administrator may not have in place of another policy.
@@ -229,23 +278,29 @@ impl Shards {
     }
 
     /// Refuses a policy that would make one below it senseless.
-    fn check_below(&mut self, ino: Ino, policy: &Arc<Policy>) -> Result<(), Stop> {
-        let roots: Vec<Ino> = self.ns.policies().map(|p| p.ino).filter(|root| *root != ino).collect();
-        for root in roots {
-            // From this policy up to the changed one: then they are resolved on the way down.
-            let mut chain = vec![root];
-            let mut at = root;
-            while at != ino && at != Ino::ROOT {
-                at = self.ns.attr(at)?.parent;
-                if at != ino && self.ns.policy(at).is_some() {
-                    chain.push(at);
-                }
+    fn check_below(
+        &self,
+        ino: Ino,
+        policy: &Arc<Policy>,
+        below: &[Ino],
+        support: Support,
+    ) -> Result<(), Stop> {
+        for root in below {
+            // From this policy up to the changed one: they are resolved on the way down.
+            let mut chain = vec![*root];
+            let mut at = *root;
+            while let Some(around) = self.ns.policy(at).map(|policy| policy.around)
+                && around != ino
+                && below.contains(&around)
+            {
+                chain.push(around);
+                at = around;
             }
             let mut around = policy.clone();
-            for below in chain.iter().rev().filter(|_| at == ino) {
+            for below in chain.iter().rev() {
                 let text = self.ns.policy(*below).and_then(|p| p.text.clone()).unwrap_or_default();
                 let (file, policy) = resolve(&text, &around).ok_or(Refusal::Invalid)?;
-                if Support::LOCAL.check(&file, &policy).is_err() {
+                if support.check(&file, &policy).is_err() {
                     return Err(Refusal::Invalid.into());
                 }
                 around = Arc::new(policy);
@@ -255,7 +310,12 @@ impl Shards {
     }
 
     pub(crate) fn is_administrator(&self, cred: &Cred) -> Result<bool, Stop> {
-        if self.ns.attr(Ino::ROOT)?.uid == cred.uid && cred.uid != 0 {
+        self.administers(cred, self.ns.attr(Ino::ROOT)?.uid)
+    }
+
+    /// Whether a caller is root or the owner of the root directory.
+    fn administers(&self, cred: &Cred, owner: u32) -> Result<bool, Stop> {
+        if owner == cred.uid && cred.uid != 0 {
             return Ok(true);
         }
         let administers = cred.everywhere(Capabilities::SYS_ADMIN);
@@ -294,6 +354,11 @@ impl Shards {
             return Ok(self.policies.default.acknowledge == Acknowledge::Durable);
         }
         Ok(self.policy_of(ino)?.1.acknowledge == Acknowledge::Durable)
+    }
+
+    /// Whether the directories in a directory are born in its shard.
+    pub(crate) fn places_near(&mut self, parent: Ino) -> Result<bool, Fault> {
+        Ok(self.ns.policy_version() > 0 && self.policy_of(parent)?.1.placement == Placement::Near)
     }
 
     /// True if changes in a realm are not journalled.

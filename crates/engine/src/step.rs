@@ -72,6 +72,7 @@ impl From<chiton_namespace::Fault> for Stop {
             chiton_namespace::Fault::Missing(needs) => Stop::Missing(needs),
             // It was asked the wrong plate.
             chiton_namespace::Fault::Elsewhere(_) => Refusal::Stale.into(),
+            chiton_namespace::Fault::Realm(dir) => Stop::Wait(Wait::Realm(dir)),
             chiton_namespace::Fault::NeedGroups => Stop::Fail(Failure::NeedGroups),
         }
     }

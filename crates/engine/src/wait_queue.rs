@@ -103,6 +103,12 @@ pub(crate) enum Wait {
     Birth(Ino),
     /// That another plate says whether this number is unused.
     Unborn(Ino),
+    /// That another plate says to which realm this directory of its belongs.
+    Realm(Ino),
+    /// That the next change of a policy comes from another plate.
+    Policies,
+    /// That every plate has this operation's change of a policy.
+    PolicySet(OpKey),
 }
 
 /// All waiting requests.

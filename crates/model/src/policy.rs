@@ -24,6 +24,11 @@ record! {
         pub text: Option<Vec<u8>> as Option<Max<u8, POLICY_BYTES_MAX>>,
         pub uid: u32 as Fixed,
         pub time: Time,
+        /// The directory whose policy this one extends: the nearest above with a policy, or the root.
+        pub around: Ino,
+        /// Directories with policies that extended that one until then, and extend this one from now on; if the policy is removed, the
+        /// reverse.
+        pub below: Vec<Ino>,
     }
 }
 

@@ -54,6 +54,8 @@ pub enum Fault {
     Missing(Vec<Need>),
     /// Another plate owns this inode.
     Elsewhere(Ino),
+    /// Another plate must say to which realm this directory of its belongs.
+    Realm(Ino),
     /// The decision depends on supplementary groups or capabilities of the caller: ask again with them.
     NeedGroups,
 }

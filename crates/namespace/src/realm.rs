@@ -24,6 +24,8 @@ use crate::values::{HistoryKey, LinkedKey, PolicyKey};
 
 /// Directories whose realm is remembered.
 const CACHE_MAX: usize = 1 << 16;
+/// Directories of other plates whose realm is remembered.
+const ELSEWHERE_MAX: usize = 1 << 20;
 
 impl TableValue for PolicyChange {
     fn encode(&self) -> Vec<u8> {
@@ -32,7 +34,7 @@ impl TableValue for PolicyChange {
         v
     }
     fn heap_bytes(&self) -> usize {
-        self.path.len() + self.text.as_ref().map_or(0, Vec::len)
+        self.path.len() + self.text.as_ref().map_or(0, Vec::len) + self.below.len() * 8
     }
 }
 
@@ -67,6 +69,17 @@ impl TableValue for Parents {
 #[derive(Default)]
 pub(crate) struct Realms {
     cache: RefCell<HashMap<Ino, Ino>>,
+    /// Of directories of other plates, as these have answered.
+    elsewhere: HashMap<Ino, Ino>,
+}
+
+/// Where a directory is among those with policies.
+pub struct PolicyPlace {
+    pub path: Vec<u8>,
+    /// The nearest directory above with a policy, or the root.
+    pub around: Ino,
+    /// Directories with policies below, with none between.
+    pub below: Vec<Ino>,
 }
 
 impl Namespace {
@@ -90,6 +103,9 @@ impl Namespace {
             if let Some(realm) = self.realms.cache.borrow().get(&at) {
                 break *realm;
             }
+            if !self.owns(at) {
+                break *self.realms.elsewhere.get(&at).ok_or(Fault::Realm(at))?;
+            }
             let inode = self.inode(at)?;
             // A directory that was removed has nothing below it; what is left of it belongs to nobody's realm.
             if inode.kind() == Kind::Dir && inode.nlink == 0 {
@@ -108,14 +124,33 @@ impl Namespace {
         Ok(realm)
     }
 
+    /// The realm of a directory of another plate, as that plate knows it after this change of a policy. An answer for another
+    /// version is not taken.
+    pub fn learn_realm(&mut self, dir: Ino, realm: Ino, version: u64) -> bool {
+        if version != self.policy_version {
+            return false;
+        }
+        if self.realms.elsewhere.len() >= ELSEWHERE_MAX {
+            self.realms.elsewhere.clear();
+        }
+        self.realms.elsewhere.insert(dir, realm);
+        true
+    }
+
+    /// Refuses unless two directories, of this plate or others, are of one realm.
+    pub fn has_one_realm(&self, a: Ino, b: Ino) -> Result<(), Fault> {
+        match a == b || self.policy_count == 0 || self.find_realm(a)? == self.find_realm(b)? {
+            true => Ok(()),
+            false => Err(Refusal::CrossDevice.into()),
+        }
+    }
+
     /// Refuses unless two directories are of one realm.
     pub(crate) fn same_realm(&self, a: Ino, b: Ino) -> Result<(), Fault> {
         if a == b {
             return Ok(());
         }
-        if self.policy_count > 0 && self.find_realm(a)? != self.find_realm(b)? {
-            return Err(Refusal::CrossDevice.into());
-        }
+        self.has_one_realm(a, b)?;
         self.same_decoupled(a, b)
     }
 
@@ -141,8 +176,14 @@ impl Namespace {
     }
 
     /// The event that gives a directory a policy, or takes it away. Whether the text makes sense and the caller may
-    /// is not asked here; whether names would lie across the new border is.
-    pub fn plan_policy(&self, ino: Ino, text: Option<Vec<u8>>, uid: u32, time: Time) -> Result<Event, Fault> {
+    /// is not asked here.
+    pub fn plan_policy(
+        &self,
+        (ino, place): (Ino, PolicyPlace),
+        text: Option<Vec<u8>>,
+        uid: u32,
+        time: Time,
+    ) -> Result<Event, Fault> {
         let dir = self.dir_inode(ino)?;
         if dir.nlink == 0 {
             return Err(Refusal::NotFound.into());
@@ -154,11 +195,20 @@ impl Namespace {
         if text.as_ref().is_some_and(|text| text.len() > POLICY_BYTES_MAX) {
             return Err(Refusal::ArgTooBig.into());
         }
-        if !has && !self.crossing(ino)?.is_empty() {
-            return Err(Refusal::CrossDevice.into());
+        let version = self.policy_version + 1;
+        let PolicyPlace { path, around, below } = place;
+        // A policy that replaces another, or leaves where it was, changes nothing about those below; see `apply_policy`.
+        let below = if has && text.is_some() { Vec::new() } else { below };
+        Ok(Event::Policy(PolicyChange { ino, version, path, text, uid, time, around, below }))
+    }
+
+    /// Refuses a new policy on a directory if names of files would lie on both sides of the border that it draws. Only where one plate
+    /// knows all names.
+    pub fn check_border(&self, ino: Ino) -> Result<(), Fault> {
+        match self.policy(ino).is_some() || self.crossing(ino)?.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::CrossDevice.into()),
         }
-        let path = self.dir_path(ino)?;
-        Ok(Event::Policy(PolicyChange { ino, version: self.policy_version + 1, path, text, uid, time }))
     }
 
     /// Files with names on both sides of the border that a policy on `root` would draw, with the directories of
@@ -235,6 +285,14 @@ impl Namespace {
         let before = self.policies.value(key).is_some();
         let value = change.text.is_some().then(|| change.clone());
         self.policies.change(key, &mut self.dirty, false, |v| *v = value);
+        let around = if change.text.is_some() { change.ino } else { change.around };
+        for below in &change.below {
+            if self.policies.value(PolicyKey(*below)).is_some() {
+                self.policies.change(PolicyKey(*below), &mut self.dirty, false, |v| {
+                    v.iter_mut().for_each(|policy| policy.around = around);
+                });
+            }
+        }
         self.policy_count = self.policy_count + usize::from(change.text.is_some()) - usize::from(before);
         self.policy_version = change.version;
         let history = HistoryKey(change.version);
@@ -243,6 +301,7 @@ impl Namespace {
             self.policy_history.change(HistoryKey(old), &mut self.dirty, false, |v| *v = None);
         }
         self.realms.cache.borrow_mut().clear();
+        self.realms.elsewhere.clear();
     }
 
     /// A directory ended: its policy with it. What it was stays in the history.

@@ -46,7 +46,7 @@ impl Tree {
             match plan(&self.ns, op, &ctx, &mut events) {
                 Ok(planned) => break planned,
                 Err(Fault::Refused(refusal)) => return Err(refusal),
-                Err(Fault::Elsewhere(ino)) => panic!("there is one plate: {ino}"),
+                Err(Fault::Elsewhere(ino) | Fault::Realm(ino)) => panic!("there is one plate: {ino}"),
                 Err(Fault::NeedGroups) => panic!("root needs no groups"),
                 Err(Fault::Missing(needs)) => {
                     for need in needs {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chiton_model::{Event, Make, OldContent, Op, RenameHow, Reverted};
 use chiton_namespace::permission::{ACL_ACCESS, Acl, AclEntry, AclTag};
-use chiton_namespace::{Context, Fault, Namespace, RowSource, Rows, plan};
+use chiton_namespace::{Context, Fault, Namespace, PolicyPlace, RowSource, Rows, plan};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Name, Position, Refusal, Time, access};
 
 /// A namespace with rows of its own to come back from.
@@ -46,7 +46,7 @@ impl Tree {
             match f(&self.ns) {
                 Ok(value) => return Ok(value),
                 Err(Fault::Refused(refusal)) => return Err(refusal),
-                Err(Fault::Elsewhere(ino)) => panic!("there is one plate: {ino}"),
+                Err(Fault::Elsewhere(ino) | Fault::Realm(ino)) => panic!("there is one plate: {ino}"),
                 Err(Fault::NeedGroups) => panic!("root needs no groups"),
                 Err(Fault::Missing(needs)) => {
                     for need in needs {
@@ -107,7 +107,12 @@ impl Tree {
 
     fn policy(&mut self, ino: Ino, text: Option<&str>) -> Result<(), Refusal> {
         let text = text.map(|t| t.as_bytes().to_vec());
-        let event = self.with_rows(|ns| ns.plan_policy(ino, text.clone(), 0, Time(9)))?;
+        let event = self.with_rows(|ns| {
+            ns.check_border(ino)?;
+            let path = ns.dir_path(ino)?;
+            let place = PolicyPlace { path, around: Ino::ROOT, below: Vec::new() };
+            ns.plan_policy((ino, place), text.clone(), 0, Time(9))
+        })?;
         self.apply(vec![event]);
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::mechanism::{End, Mechanism, Role};
 use crate::policy::Policy;
 use crate::support::Support;
 use crate::survival::{Failed, Kept, survival};
-use crate::values::{Acknowledge, OnFailure, OwnerDecouples};
+use crate::values::{Acknowledge, OnFailure, OwnerDecouples, Placement};
 
 /// Columns of a terminal that everybody has.
 const WIDTH: usize = 80;
@@ -155,8 +155,10 @@ fn settings(policy: &Policy) -> Vec<Setting> {
             "sync_interval" => merges && (never_synced || policy.sync_interval.is_some()),
             "sync_updates" => merges && policy.sync_updates.is_some(),
             "sync_when_idle" => merges && policy.sync_when_idle,
-            // One server has it all; other values are refused.
-            "placement" | "huge_threshold" => false,
+            // A file system with one plate has nothing to place, a decoupled client neither.
+            "placement" => policy.placement != Placement::Spread && !is_decoupled,
+            // Other values are refused.
+            "huge_threshold" => false,
             _ => true,
         },
     };

@@ -2,7 +2,7 @@
 
 use crate::fault::{Fault, Place};
 use crate::file::PolicyFile;
-use crate::level::Consistency;
+use crate::level::{Consistency, Durability};
 use crate::mechanism::Mechanism;
 use crate::policy::Policy;
 use crate::values::{LeasePolicy, Placement};
@@ -12,6 +12,8 @@ use crate::values::{LeasePolicy, Placement};
 pub struct Support {
     /// These.
     pub mechanisms: &'static [Mechanism],
+    /// Changes may live in memory alone (`durability: none`).
+    pub in_memory: bool,
 }
 
 impl Support {
@@ -27,6 +29,13 @@ impl Support {
             Mechanism::VolatileApply,
             Mechanism::NonvolatileApply,
         ],
+        in_memory: true,
+    };
+
+    /// The mechanisms of a file system with several plates, whose clients always work through the servers.
+    pub const PLATES: Support = Support {
+        mechanisms: &[Mechanism::Rpcs, Mechanism::Stream, Mechanism::LocalPersist],
+        in_memory: false,
     };
 
     /// Refuses what `file`, resolved to `policy`, asks for and cannot have.
@@ -48,6 +57,10 @@ impl Support {
                 return Err(Fault::new(place, reason).or_rather("durability: none | local | global"));
             }
         }
+        if !self.in_memory && policy.durability() == Durability::None {
+            let reason = "a file system with several plates journals every change".to_owned();
+            return Err(Fault::new(place, reason).or_rather("durability: local | global"));
+        }
         // A client that works by itself writes its own journal; the server has one for all.
         let is_clients = policy.consistency() != Consistency::Strong;
         let keys = [
@@ -59,7 +72,10 @@ impl Support {
                 "flush_interval",
             ),
             (
-                file.placement.as_ref().filter(|at| at.value != Placement::Spread).map(|at| at.place),
+                file.placement
+                    .as_ref()
+                    .filter(|at| matches!(at.value, Placement::Servers(_)))
+                    .map(|at| at.place),
                 "placement",
             ),
             (file.lease.as_ref().filter(|at| at.value != LeasePolicy::DEFAULT).map(|at| at.place), "lease"),
@@ -103,7 +119,8 @@ mod tests {
             ("data: lazy", None),
             ("data: close_to_open", None),
             ("flush_interval: 10s", Some("`flush_interval`")),
-            ("placement: near", Some("`placement`")),
+            ("placement: near", None),
+            ("placement: servers=[a]", Some("`placement`")),
             ("lease: quota", Some("`lease`")),
             ("huge_threshold: 0", Some("`huge_threshold`")),
             ("durability: none", None),

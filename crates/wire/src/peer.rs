@@ -108,18 +108,41 @@ choice! {
             attempt: u64,
             ino: Ino,
         }
-        /// Asks for a directory on the way up from the target of a move, as it is now. The operation holds the token.
+        /// Asks for a directory on the way up from the target of a move, as it is now, and if it is to be known, for the name that a
+        /// child has in it. The operation holds the token.
         18 AskPlace {
             key: OpKey,
             attempt: u64,
             ino: Ino,
+            child: Option<Ino>,
         }
-        /// The answer; nothing if there is no such inode.
+        /// The answer; nothing if there is no such inode, or no such name.
         19 Place {
             key: OpKey,
             attempt: u64,
             ino: Ino,
             attr: Option<Attr>,
+            name: Option<Name>,
+        }
+        /// Asks to which realm a directory belongs, once the plate has the policies up to this version.
+        20 AskRealm {
+            ino: Ino,
+            version: u64,
+        }
+        /// The answer, with the version of the policies that it rests on.
+        21 Realm {
+            ino: Ino,
+            version: u64,
+            realm: Ino,
+        }
+        /// A change of a policy is carried out there. Asks the plate to recall the names that clients hold exclusively: they were granted
+        /// under the policies before.
+        22 RecallNames {
+            key: OpKey,
+        }
+        /// The plate has recalled them.
+        23 NamesRecalled {
+            key: OpKey,
         }
         /// The operation was refused or given up, or what it has moved is durable everywhere: its guards end, the token with them.
         5 Release {

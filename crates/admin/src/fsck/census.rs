@@ -179,7 +179,7 @@ impl Census {
             }
             StoredRow::Garbage(block) => self.by_block.garbage.push(packed![block.writer, block.number])?,
             StoredRow::Orphan(ino) => self.by_inode.orphans.push(packed![ino.0])?,
-            StoredRow::Policy(..) | StoredRow::PolicyChange(..) => self.policies.note(&row, value),
+            StoredRow::Policy(..) | StoredRow::PolicyChange(..) => self.policies.note(&row),
             StoredRow::Linked(ino, dirs) => {
                 for dir in &dirs {
                     self.by_inode.linked.push(packed![ino.0, dir.0])?;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use chiton_model::field::Code;
 use chiton_model::{POLICY_HISTORY_MAX, PolicyChange};
 use chiton_namespace::StoredRow;
 use chiton_types::{Ino, Kind};
@@ -21,9 +22,13 @@ struct PolicyRecord {
 }
 
 impl PolicyRecord {
-    fn new(change: &PolicyChange, value: &[u8]) -> PolicyRecord {
+    fn new(change: &PolicyChange) -> PolicyRecord {
         let PolicyChange { ino, version, text, .. } = change;
-        PolicyRecord { ino: *ino, version: *version, has_text: text.is_some(), crc: crc32c::crc32c(value) }
+        // The row of the directory follows what is set above it later; the history does not.
+        let as_set = PolicyChange { around: Ino::ROOT, below: Vec::new(), ..change.clone() };
+        let mut bytes = Vec::new();
+        PolicyChange::put(&as_set, &mut bytes);
+        PolicyRecord { ino: *ino, version: *version, has_text: text.is_some(), crc: crc32c::crc32c(&bytes) }
     }
 }
 
@@ -37,13 +42,13 @@ pub(crate) struct Policies {
 
 impl Policies {
     /// Records a row of a policy or of the history.
-    pub(crate) fn note(&mut self, row: &StoredRow, value: &[u8]) {
+    pub(crate) fn note(&mut self, row: &StoredRow) {
         match row {
             StoredRow::Policy(ino, change) => {
-                self.carried.insert(*ino, PolicyRecord::new(change, value));
+                self.carried.insert(*ino, PolicyRecord::new(change));
             }
             StoredRow::PolicyChange(version, change) => {
-                self.history.insert(*version, PolicyRecord::new(change, value));
+                self.history.insert(*version, PolicyRecord::new(change));
             }
             _ => {}
         }

@@ -169,6 +169,21 @@ impl Patch<'_> {
         Ok(value.and_then(|value| StoredRow::decode(key, &value).ok().flatten()))
     }
 
+    /// The nearest directory above with a policy, or the root.
+    fn policy_around(&self, dir: Ino) -> Result<Ino, CheckError> {
+        let mut passed = BTreeSet::new();
+        let mut at = dir;
+        while let Some(StoredRow::Inode(inode)) = self.get(&inode_row(tag::INODE, at))? {
+            at = inode.parent;
+            let is_root = at == Ino::ROOT || self.get(&inode_row(tag::POLICY, at))?.is_some();
+            // Damaged directories may be in a circle.
+            if is_root || !passed.insert(at) {
+                return Ok(at);
+            }
+        }
+        Ok(Ino::ROOT)
+    }
+
     /// The existing extended attributes of an inode.
     fn xattrs(&self, ino: Ino) -> Result<Attributes, CheckError> {
         let key = inode_row(tag::XATTRS, ino);
@@ -224,9 +239,10 @@ impl Patch<'_> {
             Problem::WrongHardLinks { ino, is } => self.put(&StoredRow::Linked(*ino, is.clone())),
             Problem::WrongPolicy { ino, is: None } => self.delete(inode_row(tag::POLICY, *ino)),
             Problem::WrongPolicy { ino, is: Some(version) } => {
-                let Some(StoredRow::PolicyChange(_, change)) = self.get(&history_key(*version))? else {
+                let Some(StoredRow::PolicyChange(_, mut change)) = self.get(&history_key(*version))? else {
                     return Ok(false);
                 };
+                change.around = self.policy_around(*ino)?;
                 self.put(&StoredRow::Policy(*ino, change));
             }
             Problem::WrongPolicyHistory { version, is: None } => self.delete(history_key(*version)),

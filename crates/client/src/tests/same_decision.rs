@@ -112,7 +112,7 @@ fn refused(fault: Fault) -> CallError {
     match fault {
         Fault::Refused(refusal) => CallError::Refused(refusal),
         Fault::NeedGroups => CallError::NeedGroups,
-        Fault::Elsewhere(ino) => panic!("there is one plate: {ino}"),
+        Fault::Elsewhere(ino) | Fault::Realm(ino) => panic!("there is one plate: {ino}"),
         // Nothing is ever evicted: an inode that is not in memory is gone.
         Fault::Missing(needs) => match needs[..] {
             [Need::Inode(_)] => CallError::Refused(Refusal::Stale),

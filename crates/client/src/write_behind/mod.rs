@@ -145,7 +145,7 @@ impl WriteBehind {
         match permission::may_search(&Known::one(cache, facts), cred, &facts) {
             Ok(()) => Some(true),
             Err(Fault::Refused(_)) => Some(false),
-            Err(Fault::NeedGroups | Fault::Missing(_) | Fault::Elsewhere(_)) => None,
+            Err(Fault::NeedGroups | Fault::Missing(_) | Fault::Elsewhere(_) | Fault::Realm(_)) => None,
         }
     }
 

@@ -11,7 +11,7 @@
 //! - Guards are taken one by one in the order of [`Row`], own rows among them. An operation that holds guards waits for rows that
 //!   come later in that order, for leases of clients, and for nothing else of other operations.
 //! - Guards on own rows are in memory: an operation that a crash interrupts is sent again, and takes them anew.
-//! - A directory gets another parent only by an operation that holds the token ([`super::moves`]).
+//! - A directory gets another parent, and a policy changes, only by an operation that holds the token ([`super::moves`]).
 //! - Clones, whiteouts and files without a name stay on one plate, and are refused with [`Refusal::CrossDevice`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,7 @@ use super::order::{Row, name_in, rows_of};
 use super::view::OverPlates;
 use super::{Guard, Owed, Peers};
 use crate::engine::Engine;
+use crate::execute::sets_policy;
 use crate::moment::Moment;
 use crate::parts::Queue;
 use crate::step::Stop;
@@ -45,9 +46,11 @@ pub(crate) struct Crossing {
     /// The guard that is under way.
     asked: Option<(Row, bool, Option<Name>)>,
     held: BTreeMap<Row, Held>,
-    /// The directory above the target that is asked for.
-    asked_place: Option<Ino>,
+    /// The directory above the target that is asked for, and the child whose name is.
+    asked_place: Option<(Ino, Option<Ino>)>,
     places: BTreeMap<Ino, Option<Attr>>,
+    /// Names in directories of other plates, by directory and child.
+    names: BTreeMap<(Ino, Ino), Option<Name>>,
 }
 
 /// A guard that an operation holds.
@@ -92,8 +95,13 @@ impl Crossing {
     }
 
     /// A directory above the target.
-    pub(super) fn place(&self, ino: Ino) -> Option<Option<&Attr>> {
+    pub(crate) fn place(&self, ino: Ino) -> Option<Option<&Attr>> {
         self.places.get(&ino).map(Option::as_ref)
+    }
+
+    /// The name that a child has in a directory above the target.
+    pub(crate) fn name(&self, dir: Ino, child: Ino) -> Option<Option<&Name>> {
+        self.names.get(&(dir, child)).map(Option::as_ref)
     }
 
     fn has_token(&self) -> bool {
@@ -112,6 +120,11 @@ impl Peers {
         self.crossings.contains_key(&key)
     }
 
+    /// An operation that takes guards.
+    pub(crate) fn crossing(&self, key: OpKey) -> &Crossing {
+        &self.crossings[&key]
+    }
+
     /// An operation needs rows of other plates, or the token: it begins to take guards.
     pub(crate) fn begin_crossing(&mut self, ns: &Namespace, op: &Op, key: OpKey) -> Result<(), Refusal> {
         match op {
@@ -120,6 +133,7 @@ impl Peers {
                 return Err(Refusal::CrossDevice);
             }
             Op::Rename { .. } => {}
+            Op::SetXattr { .. } | Op::RemoveXattr { .. } if sets_policy(op) => {}
             Op::LinkUnnamed { .. } | Op::Clone { .. } => return Err(Refusal::CrossDevice),
             Op::Make { .. }
             | Op::MakeUnnamed { .. }
@@ -189,13 +203,24 @@ impl Peers {
     }
 
     /// A directory above the target came. False if nothing waits for it.
-    pub(super) fn place_came(&mut self, key: OpKey, attempt: u64, ino: Ino, attr: Option<Attr>) -> bool {
+    pub(super) fn place_came(
+        &mut self,
+        key: OpKey,
+        attempt: u64,
+        ino: Ino,
+        (attr, name): (Option<Attr>, Option<Name>),
+    ) -> bool {
         let Some(crossing) = self.crossings.get_mut(&key) else { return false };
-        if crossing.asked_place != Some(ino) || crossing.attempt != attempt {
+        let Some((_, child)) =
+            crossing.asked_place.filter(|(asked, _)| *asked == ino && crossing.attempt == attempt)
+        else {
             return false;
-        }
+        };
         crossing.asked_place = None;
         crossing.places.insert(ino, attr);
+        if let Some(child) = child {
+            crossing.names.insert((ino, child), name);
+        }
         true
     }
 
@@ -214,7 +239,7 @@ impl Peers {
     fn release(&mut self, key: OpKey, plates: impl IntoIterator<Item = PlateId>, queue: &mut Queue) {
         for plate in plates {
             match plate == self.plate {
-                true => self.end_own_guards(key, false),
+                true => self.end_own_guards(key, &[]),
                 false => self.send(plate, PeerMessage::Release { key }, queue),
             }
         }
@@ -227,8 +252,8 @@ impl Peers {
             (of == plate).then_some(guard)
         });
         let places = self.crossings.iter().filter_map(|(key, crossing)| {
-            let ino = crossing.asked_place.filter(|ino| self.plates.of(*ino) == Some(plate))?;
-            Some(PeerMessage::AskPlace { key: *key, attempt: crossing.attempt, ino })
+            let (ino, child) = crossing.asked_place.filter(|(ino, _)| self.plates.of(*ino) == Some(plate))?;
+            Some(PeerMessage::AskPlace { key: *key, attempt: crossing.attempt, ino, child })
         });
         guards.chain(places).collect()
     }
@@ -239,24 +264,37 @@ impl Peers {
         self.release(key, crossing.plates(), queue);
     }
 
-    /// Asks for a directory above the target of a move, which holds the token.
-    pub(crate) fn ask_place(&mut self, key: OpKey, ino: Ino, queue: &mut Queue) -> Result<(), Stop> {
+    /// Asks for a directory above the target of an operation that holds the token, and for the name of a child in it.
+    pub(crate) fn ask_place(
+        &mut self,
+        key: OpKey,
+        (ino, child): (Ino, Option<Ino>),
+        queue: &mut Queue,
+    ) -> Result<(), Stop> {
         let plate = self.other_of(ino).ok_or(Refusal::Stale)?;
         let crossing = self.crossings.get_mut(&key).ok_or(Refusal::Stale)?;
         if !crossing.has_token() {
             return Err(Refusal::Stale.into());
         }
-        crossing.asked_place = Some(ino);
+        crossing.asked_place = Some((ino, child));
         let attempt = crossing.attempt;
         if self.others[&plate].boot != 0 {
-            self.send(plate, PeerMessage::AskPlace { key, attempt, ino }, queue);
+            self.send(plate, PeerMessage::AskPlace { key, attempt, ino, child }, queue);
         }
         Err(Stop::Wait(Wait::Guard(key)))
     }
 
     /// Adds what the planned events owe to other plates.
-    pub(crate) fn owe(&self, key: OpKey, events: &mut Vec<Event>) {
+    pub(crate) fn owe(&self, ns: &Namespace, key: OpKey, events: &mut Vec<Event>) {
         let mut plates = BTreeSet::new();
+        // Every plate has all policies.
+        let concerns_all = |event: &Event| {
+            matches!(event, Event::Policy(_))
+                || event.footprint().loser().is_some_and(|ino| ns.policy(ino).is_some())
+        };
+        if events.iter().any(concerns_all) {
+            plates.extend(self.others.keys());
+        }
         for event in &*events {
             let footprint = event.footprint();
             plates.extend(footprint.inodes().iter().filter_map(|touch| self.other_of(touch.ino)));
@@ -291,21 +329,24 @@ impl Peers {
                 self.note(event, last);
             }
         }
+        let policy_of = policy_of(events);
+        if policy_of.is_some() {
+            self.policy_decided(key);
+        }
         let is_move = !events.is_empty() && crossing.is_some_and(|crossing| crossing.has_token());
         if is_move {
             self.moves.insert(key, last);
             unowed.remove(&Row::TOKEN.plate);
         }
         self.release(key, unowed, queue);
-        self.end_own_guards(key, is_move);
+        let kept = policy_of.into_iter().chain(is_move.then_some(Row::TOKEN.ino)).collect::<Vec<_>>();
+        self.end_own_guards(key, &kept);
     }
 
-    /// The guards of an own operation on own rows end; the token only if it is not kept.
-    fn end_own_guards(&mut self, key: OpKey, keeps_token: bool) {
+    /// The guards of an own operation on own rows end, but for these.
+    pub(super) fn end_own_guards(&mut self, key: OpKey, kept: &[Ino]) {
         let own = self.plate;
-        self.guards.retain(|ino, guard| {
-            (guard.holder, guard.key) != (own, key) || (keeps_token && *ino == Row::TOKEN.ino)
-        });
+        self.guards.retain(|ino, guard| (guard.holder, guard.key) != (own, key) || kept.contains(ino));
     }
 
     /// An effect is owed.
@@ -357,7 +398,7 @@ impl Engine {
             let ns = &self.shards.ns;
             let mut wanted = rows_of(ns, plates, op, crossing)?;
             let is_complete = wanted.iter().all(|row| crossing.held.contains_key(row));
-            if is_complete && is_move(&OverPlates { ns, crossing }, op)? {
+            if is_complete && (sets_policy(op) || is_move(&OverPlates { ns, crossing }, op)?) {
                 wanted.insert(Row::TOKEN);
             }
             crossing.wanted = wanted;
@@ -411,6 +452,11 @@ impl Engine {
         peers.note_guard(ino, Guard { holder, key, boot, attempt, position: Position(0) });
         Ok(true)
     }
+}
+
+/// The directory whose policy events change.
+pub(super) fn policy_of(events: &[Event]) -> Option<Ino> {
+    if let Some(Event::Policy(change)) = events.first() { Some(change.ino) } else { None }
 }
 
 /// Attributes of a directory that is born at another plate, as the deciding one answers them.

@@ -4,7 +4,7 @@ use chiton_model::{Event, FrameEvents, Over, Role};
 use chiton_namespace::{ContentIn, PlanState};
 use chiton_types::frame::FrameHeader;
 use chiton_types::{Ino, Kind, PlateId, Position, Seq, SessionId};
-use chiton_wire::OpKey;
+use chiton_wire::{OpKey, PeerMessage};
 
 use crate::engine::Engine;
 use crate::moment::{Health, Moment};
@@ -83,6 +83,9 @@ impl Engine {
         }
         for event in &frame[1..] {
             self.effect_applied(event, lingers, m);
+            if matches!(event, Event::Policy(_)) {
+                self.policies_changed();
+            }
         }
         self.wake_unguarded();
         Ok(())
@@ -137,8 +140,14 @@ impl Engine {
     /// Another plate has carried out effects durably.
     pub(super) fn settle_effects(&mut self, to: PlateId, upto: u64) {
         let Some(peer) = self.peers.as_ref().and_then(|peers| peers.others.get(&to)) else { return };
-        if peer.owed.range(..=upto).next().is_some() {
-            self.commit_peer_event(&Event::Settled { to, upto });
+        let carried_out: Vec<OpKey> = peer.owed.range(..=upto).map(|(_, owed)| owed.key).collect();
+        if carried_out.is_empty() {
+            return;
+        }
+        self.commit_peer_event(&Event::Settled { to, upto });
+        let Some(peers) = &self.peers else { return };
+        for key in carried_out.into_iter().filter(|key| peers.is_settling(*key)) {
+            peers.send(to, PeerMessage::RecallNames { key }, &mut self.queue);
         }
     }
 }

@@ -117,14 +117,16 @@ impl Engine {
         to: PlateId,
         (key, attempt): (OpKey, u64),
         ino: Ino,
+        child: Option<Ino>,
     ) -> Result<(), Stop> {
-        let attr = match self.shards.ns.attr(ino) {
-            Ok(attr) => Some(attr),
-            Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
-            Err(_) => None,
+        let attr = found(self.shards.ns.attr(ino))?;
+        let name = match child {
+            Some(child) => found(self.shards.ns.name_held(ino, child))?,
+            None => None,
         };
+        let name = name.and_then(|name| Name::new(&name).ok());
         if let Some(peers) = &self.peers {
-            peers.send(to, PeerMessage::Place { key, attempt, ino, attr }, &mut self.queue);
+            peers.send(to, PeerMessage::Place { key, attempt, ino, attr, name }, &mut self.queue);
         }
         Ok(())
     }
@@ -218,5 +220,14 @@ impl super::Peers {
         for ino in ended.collect::<Vec<_>>() {
             self.note_guard_end(ino);
         }
+    }
+}
+
+/// What was found; nothing if there is no such row.
+fn found<T>(answer: Result<T, Fault>) -> Result<Option<T>, Stop> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(Fault::Missing(needs)) => Err(Stop::Missing(needs)),
+        Err(_) => Ok(None),
     }
 }

@@ -1,9 +1,10 @@
-//! Moves of directories to another parent. Each holds the token, a guard at the first plate, so that no two of them together make a
-//! loop.
+//! Moves of directories to another parent, and changes of policies. Each holds the token, a guard at the first plate, so that no two
+//! moves together make a loop, and no directory leaves the subtree of a policy that is being set.
 //!
 //! Invariants:
 //! - The token is held until the deciding frame and all effects of the move are durable, also where the move owes no effect, and
 //!   through a restart of the decider.
+//! - The directory that gets a policy stays guarded as long: the plate that removes it must know of its policy.
 //! - With the token at hand the parents above the target stay as they are, guarded or not.
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use chiton_namespace::{Fault, PlanState};
 use chiton_types::{Ino, Kind, Name, Position};
 use chiton_wire::{OpKey, PeerMessage};
 
+use super::crossing::policy_of;
 use super::order::Row;
 use super::{Guard, Peers};
 use crate::engine::Engine;
@@ -57,13 +59,23 @@ pub(crate) fn moves_directory(events: &[Event]) -> bool {
 impl Peers {
     /// After a start: the moves whose effects are owed keep the token.
     pub(super) fn restore_moves(&mut self) {
+        let mut policies = Vec::new();
         for owed in self.others.values().flat_map(|peer| peer.owed.values()) {
             let events = FrameEvents::new(owed.position, owed.count, &owed.events);
             let events: Vec<Event> = events.filter_map(|event| Some(event.ok()?.1)).collect();
-            if moves_directory(&events) {
+            let policy_of = policy_of(&events);
+            if policy_of.is_some() || moves_directory(&events) {
                 // The journal held it: it is durable.
                 self.moves.insert(owed.key, Position(0));
             }
+            policies.extend(policy_of.map(|ino| (ino, owed.key)));
+        }
+        for (ino, key) in policies {
+            self.policy_decided(key);
+            self.note_guard(
+                ino,
+                Guard { holder: self.plate, key, boot: self.boot, attempt: 0, position: Position(0) },
+            );
         }
         if self.plate != Row::TOKEN.plate || self.guards.contains_key(&Row::TOKEN.ino) {
             return;
@@ -94,15 +106,8 @@ impl Peers {
         let done: Vec<OpKey> = self.moves.iter().filter(is_done).map(|(key, _)| *key).collect();
         for &key in &done {
             self.moves.remove(&key);
-            if self.plate == Row::TOKEN.plate {
-                let is_its = self
-                    .guards
-                    .get(&Row::TOKEN.ino)
-                    .is_some_and(|guard| (guard.holder, guard.key) == (self.plate, key));
-                if is_its {
-                    self.guards.remove(&Row::TOKEN.ino);
-                }
-            } else {
+            self.end_own_guards(key, &[]);
+            if self.plate != Row::TOKEN.plate {
                 self.send(Row::TOKEN.plate, PeerMessage::Release { key }, queue);
             }
         }

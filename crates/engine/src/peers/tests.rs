@@ -102,6 +102,13 @@ fn directories_that_move_at_once_make_no_loop() {
     check_race(800_000..804_000, 3, (2, 1));
 }
 
+/// S128. Policies are set while directories move: all plates agree on them, and on the realm of every directory.
+#[test]
+fn policies_hold_on_all_plates_while_directories_move() {
+    check_load(Load::Policies, 900_000..901_000, 2, 2, (0, 0));
+    check_load(Load::Policies, 910_000..912_000, 3, 3, (3, 3));
+}
+
 /// The effect brings the access lists with the inode.
 #[test]
 fn a_directory_born_elsewhere_inherits_the_default_list() {

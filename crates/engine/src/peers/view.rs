@@ -58,9 +58,9 @@ impl PlanState for OverPlates<'_> {
         PlanState::inline_content(self.ns, inode)
     }
 
-    /// With several plates nothing is decoupled.
-    fn same_realm(&self, _: Ino, _: Ino) -> Result<(), Fault> {
-        Ok(())
+    /// With several plates nothing is decoupled: policies alone draw borders.
+    fn same_realm(&self, a: Ino, b: Ino) -> Result<(), Fault> {
+        self.ns.has_one_realm(a, b)
     }
 
     fn has_maps_for(&self, event: &Event) -> Result<(), Fault> {

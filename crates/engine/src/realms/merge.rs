@@ -278,7 +278,9 @@ impl RealmHandler<'_> {
                 Ok(MergeStep::Stop) => return Err(End::Stopped),
                 Err(Fault::Missing(needs)) => return Err(End::Missing(needs)),
                 Err(Fault::Refused(refusal)) => return Ok(Some(Skipped::Refused(refusal))),
-                Err(Fault::Elsewhere(_)) => unreachable!("there is one plate where there are decouplings"),
+                Err(Fault::Elsewhere(_) | Fault::Realm(_)) => {
+                    unreachable!("there is one plate where there are decouplings")
+                }
                 Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
             }
         }

@@ -1,7 +1,9 @@
 //! Two mounts of a file system whose directories are spread over several plates.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -155,4 +157,104 @@ fn moves_of_two_mounts_meet() {
     assert_eq!(seen, tree(&mounts.b.dir));
     let names: Vec<&str> = seen.iter().map(|(path, _)| path.rsplit('/').next().expect("a name")).collect();
     assert_eq!(names.len(), 6, "{names:?}");
+}
+
+/// Sets an extended attribute, or removes it.
+fn set(path: &Path, value: Option<&str>) -> Result<(), i32> {
+    let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
+    let name = c"chiton.policy";
+    // SAFETY: the strings end with a zero byte, and the value has the length that is said.
+    let result = unsafe {
+        match value {
+            Some(text) => libc::setxattr(path.as_ptr(), name.as_ptr(), text.as_ptr().cast(), text.len(), 0),
+            None => libc::removexattr(path.as_ptr(), name.as_ptr()),
+        }
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().raw_os_error().expect("an errno")) }
+}
+
+/// The policy that holds there, as JSON.
+fn effective(path: &Path) -> String {
+    let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
+    let mut value = vec![0; 65536];
+    // SAFETY: as above.
+    let bytes = unsafe {
+        libc::getxattr(
+            path.as_ptr(),
+            c"chiton.policy.effective".as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
+    };
+    value.truncate(usize::try_from(bytes).expect("a policy holds everywhere"));
+    String::from_utf8(value).expect("text")
+}
+
+fn assert_policy(path: &Path, parts: &[&str]) {
+    let held = effective(path);
+    for part in parts {
+        assert!(held.contains(part), "{}: no {part} in {held}", path.display());
+    }
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+/// S128.
+#[test]
+fn a_policy_holds_for_its_subtree_on_all_plates() {
+    let mounts = TwoMounts::over_plates(PLATES);
+    let (a, b) = (&mounts.a.dir, &mounts.b.dir);
+    for n in 0..8 {
+        fs::create_dir_all(a.join(format!("proj/d{n}/sub/below"))).expect("made");
+        fs::create_dir_all(a.join(format!("else/d{n}"))).expect("made");
+        fs::write(b.join(format!("proj/d{n}/sub/file")), b"content").expect("written");
+    }
+    set(&b.join("proj"), Some("data: lazy")).expect("set");
+    set(&a.join("proj/d3"), Some("acknowledge: durable")).expect("set");
+    set(&b.join("proj/d3/sub/below"), Some("placement: near")).expect("set");
+    for n in [0, 1, 2, 4, 5, 6, 7] {
+        assert_policy(&a.join(format!("proj/d{n}/sub/below")), &[r#""root":"/proj""#, "lazy"]);
+        assert_policy(&b.join(format!("else/d{n}")), &[r#""root":"/""#, "linearizable"]);
+    }
+    assert_policy(&b.join("proj/d3/sub/file"), &[r#""root":"/proj/d3""#, "lazy", "durable"]);
+    assert_policy(
+        &a.join("proj/d3/sub/below"),
+        &[r#""root":"/proj/d3/sub/below""#, "lazy", "durable", "near"],
+    );
+    // A policy set between two others counts for the lower one at once.
+    set(&a.join("proj/d3/sub"), Some("owner_decouples: never")).expect("set");
+    assert_policy(&b.join("proj/d3/sub/below"), &[r#""root":"/proj/d3/sub/below""#, "near", "never"]);
+
+    // Names stay within a policy's subtree.
+    let (from, to) = (a.join("proj/d0/sub"), a.join("else/d1/sub"));
+    assert_eq!(errno(fs::rename(&from, &to)), Some(libc::EXDEV));
+    assert_eq!(errno(fs::rename(from.join("file"), &to)), Some(libc::EXDEV));
+    assert_eq!(errno(fs::hard_link(from.join("file"), &to)), Some(libc::EXDEV));
+    fs::rename(&from, a.join("proj/d1/moved")).expect("within the subtree");
+    assert_policy(&b.join("proj/d1/moved/below"), &[r#""root":"/proj""#]);
+
+    // Directories are born beside their parent where the policy says so.
+    let near = a.join("proj/d3/sub/below");
+    for n in 0..16 {
+        fs::create_dir_all(near.join(format!("n{n}/deep"))).expect("made");
+    }
+    let shard = |path: &Path| fs::metadata(path).expect("there").ino() >> 48;
+    let shards: BTreeSet<u64> = (0..16).map(|n| shard(&near.join(format!("n{n}/deep")))).collect();
+    assert_eq!(shards, BTreeSet::from([shard(&near)]));
+    let spread: BTreeSet<u64> = (0..8).map(|n| shard(&a.join(format!("else/d{n}")))).collect();
+    assert!(spread.len() > 1, "{spread:?}");
+
+    // The levels that the plates do not carry out are refused.
+    for text in ["durability: none", "consistency: weak"] {
+        assert_eq!(set(&a.join("else"), Some(text)), Err(libc::EOPNOTSUPP), "{text}");
+    }
+    assert_eq!(set(&a.join("else"), None), Err(libc::ENODATA));
+
+    set(&b.join("proj"), None).expect("removed");
+    assert_policy(&a.join("proj/d0"), &[r#""root":"/""#, "linearizable"]);
+    fs::rename(a.join("proj/d0"), a.join("else/d0/moved")).expect("there is no border any more");
+    fs::remove_dir_all(b.join("proj")).expect("removed, with the policies in it");
+    assert!(!a.join("proj").exists());
 }

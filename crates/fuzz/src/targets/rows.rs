@@ -28,6 +28,8 @@ fn seeds() -> Vec<Vec<u8>> {
         text: Some(b"durability: local".to_vec()),
         uid: 7,
         time: Time(5),
+        around: Ino(1),
+        below: vec![Ino(12)],
     };
     let block = BlockId { writer: 3, number: 4 };
     let rows = [

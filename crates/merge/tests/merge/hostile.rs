@@ -2,6 +2,7 @@
 
 use chiton_model::merge::{MergeMap, OnConflict};
 use chiton_model::{Body, Event, Extent, Make, Op, Over};
+use chiton_namespace::PolicyPlace;
 use chiton_types::{BlockId, Ino, Kind, Mode, Name, ShardId, Time};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -152,7 +153,10 @@ fn border(server: &mut Peer) {
         let op = Op::Make { parent, name, make, mode: Mode(0o755) };
         server.run(&op, ino, Time(1)).expect("a free name");
     }
-    let policy = server.ask(|ns| ns.plan_policy(BORDER, Some(b"durability: none".to_vec()), 0, Time(1)));
+    let policy = server.ask(|ns| {
+        let place = PolicyPlace { path: ns.dir_path(BORDER)?, around: Ino::ROOT, below: Vec::new() };
+        ns.plan_policy((BORDER, place), Some(b"durability: none".to_vec()), 0, Time(1))
+    });
     server.apply(&policy.expect("a directory"));
 }
 

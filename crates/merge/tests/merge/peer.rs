@@ -102,7 +102,7 @@ impl Peer {
         match fault {
             Fault::Refused(refusal) => Err(refusal),
             Fault::NeedGroups => panic!("root needs no groups"),
-            Fault::Elsewhere(ino) => panic!("there is one plate: {ino}"),
+            Fault::Elsewhere(ino) | Fault::Realm(ino) => panic!("there is one plate: {ino}"),
             Fault::Missing(needs) => {
                 for need in needs {
                     let generation = self.ns.generation();

@@ -312,6 +312,8 @@ impl Namespace {
     /// An inode lost a name: the last one ends it or makes it an orphan.
     fn lose_name(&mut self, (ino, from): (Ino, Ino), orphan: bool, time: Time, position: Position) {
         if !self.owns(ino) {
+            // Every plate has all policies, also of directories of others.
+            self.end_policy(ino);
             return;
         }
         let inode = self.changing(ino, position);

@@ -65,7 +65,7 @@ impl Subject {
             match question(&self.ns, &cred_now) {
                 Ok(answer) => return Ok(answer),
                 Err(Fault::Refused(refusal)) => return Err(refusal),
-                Err(Fault::Elsewhere(ino)) => panic!("there is one plate: {ino}"),
+                Err(Fault::Elsewhere(ino) | Fault::Realm(ino)) => panic!("there is one plate: {ino}"),
                 Err(Fault::NeedGroups) => {
                     assert!(cred_now.groups.is_none(), "asked for what it was given");
                     cred_now = cred.clone();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use chiton_model::{Make, Op, RenameHow};
+use chiton_model::{Make, Op, RenameHow, XattrHow};
 use chiton_types::{
     Attr, Cred, Epoch, Ino, Kind, Mode, Name, PlateId, Plates, Position, Refusal, Seq, SessionId,
 };
@@ -70,6 +70,8 @@ pub(super) enum Load {
     Mixed,
     /// They make a few directories and move them.
     Moves,
+    /// The same, and they set policies and remove them.
+    Policies,
 }
 
 /// What may happen next.
@@ -82,6 +84,18 @@ pub(super) fn session(client: usize, plate: usize) -> SessionId {
     SessionId((plate as u64 + 1) * 1000 + client as u64)
 }
 
+/// Sets one of two policies on a directory, or removes the one that it has.
+fn set_policy(ino: Ino, which: usize) -> Op {
+    let name = b"chiton.policy".to_vec();
+    let set =
+        |text: &[u8]| Op::SetXattr { ino, how: XattrHow::Set, name: name.clone(), value: text.to_vec() };
+    match which {
+        0 => set(b"data: lazy"),
+        1 => set(b"data: close_to_open\nacknowledge: durable"),
+        _ => Op::RemoveXattr { ino, name },
+    }
+}
+
 impl Cluster {
     pub(super) fn new(seed: u64, plate_count: u16, clients: usize, load: Load) -> Cluster {
         let plates = Plates::new(SHARDS, plate_count).expect("plates have shards");
@@ -89,7 +103,7 @@ impl Cluster {
         let nodes =
             plates.all().map(|plate| start(plate, plates, (Formatted::new(), Vec::new()), 1, mono)).collect();
         let mut random = Random(seed);
-        let ops = if load == Load::Moves { 14 } else { 6 };
+        let ops = if load == Load::Mixed { 6 } else { 14 };
         let clients =
             (0..clients).map(|_| Client { sent: Vec::new(), ops_left: ops + random.below(8) }).collect();
         let mut cluster = Cluster {
@@ -245,14 +259,21 @@ impl Cluster {
             |to| Op::Rename { from: old_dir, from_name: old.clone(), to, to_name: other.clone(), how };
         let op = match (self.load, self.random.below(14), file) {
             (Load::Mixed, 0..4, _) => mkdir,
-            (Load::Moves, ..12, _) if self.dirs.len() < FEW_DIRS => mkdir,
+            (Load::Moves | Load::Policies, ..12, _) if self.dirs.len() < FEW_DIRS => mkdir,
+            (Load::Policies, 1..3, _) => set_policy(dir, self.random.below(3)),
+            (Load::Policies, 3, _) => {
+                Op::Make { parent: dir, name, make: Make::File { content: Vec::new() }, mode }
+            }
+            (Load::Policies, 4, _) => mkdir,
             (Load::Mixed, 4 | 5, _) => {
                 Op::Make { parent: dir, name, make: Make::File { content: Vec::new() }, mode }
             }
             (Load::Mixed, 6, _) => Op::Unlink { parent: old_dir, name: old },
             (Load::Mixed, 7, _) => rename(old_dir),
             (Load::Mixed, 8 | 9, Some(ino)) => Op::Link { ino, parent: dir, name },
-            (Load::Mixed, 10 | 11, _) | (Load::Moves, 0, _) => Op::Rmdir { parent: old_dir, name: old },
+            (Load::Mixed, 10 | 11, _) | (Load::Moves | Load::Policies, 0, _) => {
+                Op::Rmdir { parent: old_dir, name: old }
+            }
             _ => rename(to),
         };
         self.clients[client].ops_left -= 1;
@@ -449,6 +470,44 @@ impl Cluster {
             }
         }
         self.check_tree();
+        self.check_policies();
+    }
+
+    /// All plates have the same policies, and know of each directory which one holds for it.
+    fn check_policies(&mut self) {
+        let seed = self.seed;
+        let policies = |node: &mut Node| {
+            let ns = node.engine.namespace();
+            let mut all: Vec<_> = ns.policies().map(|own| (own.ino, own.version, own.around)).collect();
+            all.sort_unstable();
+            (ns.policy_version(), all)
+        };
+        let (version, all) = policies(&mut self.nodes[0]);
+        for node in &mut self.nodes {
+            assert_eq!(policies(node), (version, all.clone()), "seed {seed}: plate {}", node.plate);
+        }
+        let realm_of = |cluster: &mut Cluster, dir: Ino| {
+            let mut at = dir;
+            while at != Ino::ROOT && all.iter().all(|(root, ..)| *root != at) {
+                let owner = usize::from(cluster.plates.of(at).expect("a plate").0);
+                at = cluster.nodes[owner].attr(at).ok()?.parent;
+            }
+            Some(at)
+        };
+        for dir in self.dirs.clone() {
+            let owner = usize::from(self.plates.of(dir).expect("a plate").0);
+            let Some(attr) = self.nodes[owner].attr(dir).ok().filter(|attr| attr.nlink > 0) else { continue };
+            let realm = realm_of(self, dir);
+            for node in &mut self.nodes {
+                if let Ok(known) = node.engine.namespace().realm(dir) {
+                    assert_eq!(Some(known), realm, "seed {seed}: plate {} about {dir}", node.plate);
+                }
+            }
+            let around = realm_of(self, attr.parent);
+            if let Some((_, _, known)) = all.iter().find(|(root, ..)| *root == dir && dir != Ino::ROOT) {
+                assert_eq!(Some(*known), around, "seed {seed}: the policy around {dir}");
+            }
+        }
     }
 
     /// Every name has its inode, which knows its directory; no inode is without a name.
