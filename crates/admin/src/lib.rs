@@ -3,6 +3,7 @@
 
 pub mod dump;
 pub mod fsck;
+pub mod growth;
 pub mod journal;
 pub mod salvage;
 

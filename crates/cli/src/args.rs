@@ -349,6 +349,9 @@ pub(crate) struct Fsck {
     /// Memory for sorting; the rest goes to temporary files (TMPDIR).
     #[arg(long, default_value = "256M", value_parser = size::parse)]
     pub(crate) memory: u64,
+    /// Of a cluster's data: its etcd, if that has another address than when the cluster was made.
+    #[arg(long, value_name = "etcd://HOST:PORT,…")]
+    pub(crate) monitor: Option<EtcdAddress>,
     /// Print JSON: a line for each finding, then a summary.
     #[arg(long)]
     pub(crate) json: bool,

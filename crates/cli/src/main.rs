@@ -7,6 +7,7 @@
 )]
 
 mod args;
+mod at_rest;
 mod background;
 mod bench;
 mod commands;

@@ -59,9 +59,10 @@ impl From<StartError> for Failure {
             StartError::NotFormatted(_) | StartError::NoPlate { .. } => Refusal::NotFound,
             StartError::Foreign(..) => Refusal::NotEmpty,
             StartError::Held { .. } => Refusal::Busy,
-            StartError::Newer { .. } | StartError::Plates { .. } | StartError::Clustered { .. } => {
-                Refusal::Unsupported
-            }
+            StartError::Newer { .. }
+            | StartError::Plates { .. }
+            | StartError::Clustered { .. }
+            | StartError::Became { .. } => Refusal::Unsupported,
             StartError::Damaged(..) | StartError::Corrupt(_) | StartError::Failed(_) => Refusal::Io,
         };
         Failure::new(refusal, error.to_string())

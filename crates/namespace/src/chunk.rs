@@ -96,6 +96,14 @@ impl Chunk {
         self.extents.is_empty()
     }
 
+    /// The same chunk over other blocks, which `name` gives for those that it has.
+    pub fn with_blocks(mut self, name: impl Fn(BlockId) -> BlockId) -> Chunk {
+        for extent in &mut self.extents {
+            extent.block = name(extent.block);
+        }
+        self
+    }
+
     /// Bytes that are mapped.
     pub fn allocated(&self) -> u64 {
         self.extents.iter().map(|e| u64::from(e.len)).sum()

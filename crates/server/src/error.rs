@@ -5,6 +5,7 @@ use std::fmt;
 use chiton_types::PlateId;
 
 use crate::address::DataAddress;
+use crate::growth::{BECAME_FILE, Became};
 
 /// Why storage is not formatted.
 #[derive(Debug)]
@@ -76,6 +77,8 @@ pub enum StartError {
     },
     /// It belongs to the servers of a cluster.
     Clustered { data: DataAddress, monitor: String },
+    /// It was copied to the storage of a cluster, which has gone on since.
+    Became { data: DataAddress, cluster: Became },
     /// It has no such plate.
     NoPlate { data: DataAddress, plate: PlateId, plates: u16 },
     /// It has several plates, and `what` works with one.
@@ -117,6 +120,12 @@ impl fmt::Display for StartError {
                 f,
                 "{data} belongs to a cluster, which alone may open it: start one of its servers (chiton serve --monitor {monitor} \
                  --data {data}), or use its mounts and servers (chiton mount --monitor {monitor})"
+            ),
+            StartError::Became { data, cluster } => write!(
+                f,
+                "{data} has become the cluster at {} (chiton mount --monitor {}), and changes here would be missing there; to serve \
+                 the old file system all the same, remove its file {BECAME_FILE}",
+                cluster.data, cluster.monitor
             ),
             StartError::NoPlate { data, plate, plates } => {
                 write!(f, "{data} has no plate {plate}: its plates are 0 to {}", plates.saturating_sub(1))

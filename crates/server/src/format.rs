@@ -27,7 +27,7 @@ use crate::stores::{Stores, plate_dir};
 use chiton_engine::{POSITION_KEY, SESSION_MARK_KEY, mark_key, position_value};
 
 /// The one version of the data directory so far.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 pub(crate) const INFO_FILE: &str = "chiton.json";
 /// Most plates of a file system: each has threads and files of its own, and a part of the session ids.
 pub const PLATES_MAX: u16 = 1024;
@@ -152,7 +152,7 @@ pub(crate) fn format_stores(
     Ok(info)
 }
 
-fn check_options(options: &FormatOptions) -> Result<(), FormatError> {
+pub(crate) fn check_options(options: &FormatOptions) -> Result<(), FormatError> {
     if !(1..=SHARDS_MAX).contains(&options.shards) {
         return Err(FormatError::Shards(options.shards));
     }

@@ -20,11 +20,13 @@
 //! - No checkpoint is committed before the journal is durable up to its position.
 
 mod address;
+mod at_rest;
 mod away;
 mod options;
 
 mod bucket;
 mod format;
+mod growth;
 mod metered_place;
 mod ownership;
 mod reserve;
@@ -80,10 +82,12 @@ mod status;
 mod trust;
 
 pub use address::DataAddress;
+pub use at_rest::AtRest;
 pub use decoupled::{Base, DecoupledSubtree, Numbers};
 pub use embed::EmbeddedSession;
 pub use error::{FormatError, ShutdownError, StartError};
 pub use format::{FilesystemInfo, FormatOptions, PLATES_MAX};
+pub use growth::{BECAME_FILE, Became, GrowthTarget, next_session_id};
 pub use offline::{Applied, Apply, Offline};
 pub use options::ServerOptions;
 pub use ownership::Ownership;

@@ -22,6 +22,7 @@ use chiton_types::frame::FrameHeader;
 use chiton_types::{PlateId, Position, ShardId};
 
 use crate::address::DataAddress;
+use crate::at_rest::AtRest;
 use crate::error::StartError;
 use crate::format::FilesystemInfo;
 use crate::options::ServerOptions;
@@ -79,9 +80,23 @@ impl Offline {
     /// # Errors
     /// As [`crate::Server::start`]: [`StartError::Held`] if it is served. [`StartError::NoPlate`].
     pub fn open(data: &DataAddress, plate: PlateId, world: SharedWorld) -> Result<Offline, StartError> {
+        Offline::open_at_rest(data, plate, None, world)
+    }
+
+    /// The same, also of a cluster.
+    ///
+    /// # Errors
+    /// The same, and those of [`AtRest::check`].
+    pub fn open_at_rest(
+        data: &DataAddress,
+        plate: PlateId,
+        at_rest: Option<&AtRest>,
+        world: SharedWorld,
+    ) -> Result<Offline, StartError> {
         // The lock that keeps two servers apart keeps a server and a tool apart, too.
         Server::probe(data, &*world)?;
-        let info = Server::info(data)?;
+        let info = Server::info_at_rest(data, at_rest)?;
+        let at_rest = at_rest.filter(|_| info.monitor.is_some());
         if plate.0 >= info.plates {
             return Err(StartError::NoPlate { data: data.clone(), plate, plates: info.plates });
         }
@@ -89,7 +104,7 @@ impl Offline {
             crate::reserve::ease(dir);
         }
         let ownership = Ownership::take(data, false, &*world)?;
-        let mut stores = Stores::open(data, plate)?;
+        let mut stores = Stores::open_at_rest(data, plate, at_rest)?;
         ownership.guard(&mut stores);
         Offline::of(&info, plate, &stores, world, Some(ownership))
     }

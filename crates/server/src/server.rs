@@ -14,6 +14,7 @@ use chiton_types::{PlateId, Plates, Position};
 use chiton_wire::Recall;
 
 use crate::address::DataAddress;
+use crate::at_rest::AtRest;
 use crate::away::END_PATIENCE;
 use crate::bucket::{Bucket, bucket_info, format_bucket};
 use crate::builder::Builder;
@@ -21,6 +22,7 @@ use crate::checkpointer::Reason;
 use crate::embed::EmbeddedSession;
 use crate::error::{FormatError, ShutdownError, StartError};
 use crate::format::{FilesystemInfo, FormatOptions, format_dir, format_stores, read_info};
+use crate::growth::Became;
 use crate::io_pool;
 use crate::listen::{PlateService, PlatesService};
 use crate::options::{Log, ServerOptions};
@@ -104,12 +106,15 @@ impl Server {
     /// What a file system says about itself that one server serves at a time.
     ///
     /// # Errors
-    /// As [`Server::start`] for places that are not formatted, foreign, newer or a cluster's.
+    /// As [`Server::start`] for places that are not formatted, foreign, newer, a cluster's, or have become one.
     pub fn info(data: impl Into<DataAddress>) -> Result<FilesystemInfo, StartError> {
         let data = data.into();
         let info = Server::info_of_any(&data)?;
         info.check_alone(&data)?;
-        Ok(info)
+        match Became::read(&data)? {
+            Some(cluster) => Err(StartError::Became { data, cluster }),
+            None => Ok(info),
+        }
     }
 
     /// The same, also of a cluster's.
@@ -159,6 +164,28 @@ impl Server {
         }
         let plates = info.plates().all().zip(plates).collect();
         Server::run(Role::Serving { info, plates, ownership: Some(ownership) }, reserve, options, world)
+    }
+
+    /// Starts all plates of a cluster that is at rest in this process, for a tool.
+    ///
+    /// # Errors
+    /// See [`StartError`], and as [`AtRest::check`].
+    pub fn start_at_rest(
+        data: &DataAddress,
+        at_rest: &AtRest,
+        options: ServerOptions,
+        world: SharedWorld,
+    ) -> Result<Arc<Server>, StartError> {
+        Server::probe(data, &*world)?;
+        let info = Server::info_at_rest(data, Some(at_rest))?;
+        let ownership = Ownership::take(data, false, &*world)?;
+        let mut plates = Vec::new();
+        for plate in info.plates().all() {
+            let mut stores = Stores::open_at_rest(data, plate, Some(at_rest))?;
+            ownership.guard(&mut stores);
+            plates.push((plate, stores));
+        }
+        Server::run(Role::Serving { info, plates, ownership: Some(ownership) }, None, options, world)
     }
 
     /// Starts in a role, on stores or rows that are handed in.

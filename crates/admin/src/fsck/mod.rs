@@ -16,7 +16,7 @@
 
 mod blocks;
 mod census;
-mod cursor;
+pub(crate) mod cursor;
 mod inodes;
 mod offline;
 mod online;
@@ -25,7 +25,7 @@ mod policies;
 mod problem;
 mod repair;
 mod rows;
-mod sorter;
+pub(crate) mod sorter;
 mod tree;
 
 use std::path::PathBuf;

@@ -19,7 +19,7 @@ use chiton_journal::{Place, ReplayError, replay};
 use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::Objects;
 use chiton_runtime::SharedWorld;
-use chiton_server::{Apply, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores};
+use chiton_server::{Apply, AtRest, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores};
 use chiton_types::{PlateId, Position, ShardId, Time};
 
 use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, repair};
@@ -91,12 +91,54 @@ impl Offline {
         world: SharedWorld,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Offline, StartError> {
-        let info = Server::info(data)?;
+        Offline::open_at_rest(data, None, world, progress)
+    }
+
+    /// The same, also of a cluster.
+    ///
+    /// # Errors
+    /// The same, and those of [`AtRest::check`].
+    pub fn open_at_rest(
+        data: &DataAddress,
+        at_rest: Option<&AtRest>,
+        world: SharedWorld,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Offline, StartError> {
+        let info = Server::info_at_rest(data, at_rest)?;
+        let at_rest = at_rest.filter(|_| info.monitor.is_some());
         chiton_server::make_room_for_tools(data);
         let ownership = Ownership::take(data, false, &*world)?;
+        Offline::open_held(data, (info, ownership), at_rest, world, progress)
+    }
+
+    /// Opens a file system to copy it to a cluster: also one whose copy was cut off after it was closed for servers. `take_over` ends
+    /// the server that has it.
+    ///
+    /// # Errors
+    /// As [`Offline::open`].
+    pub fn open_to_grow(
+        data: &DataAddress,
+        take_over: bool,
+        world: SharedWorld,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Offline, StartError> {
+        let info = Server::info_of_any(data)?;
+        info.check_alone(data)?;
+        chiton_server::make_room_for_tools(data);
+        let ownership = Ownership::take(data, take_over, &*world)?;
+        Offline::open_held(data, (info, ownership), None, world, progress)
+    }
+
+    fn open_held(
+        data: &DataAddress,
+        (info, ownership): (FilesystemInfo, Ownership),
+        at_rest: Option<&AtRest>,
+        world: SharedWorld,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Offline, StartError> {
         let (mut plates, mut all_objects) = (Vec::new(), None);
         for plate in info.plates().all() {
-            let mut stores = Stores::open(data, plate)?;
+            let mut stores = Stores::open_at_rest(data, plate, at_rest)?;
             ownership.guard(&mut stores);
             let Stores { objects, open_meta, place, .. } = stores;
             let store = open_meta().map_err(|e| match e {
@@ -202,6 +244,22 @@ impl Offline {
                 Arc::new(RowsOfPlates::new(self.info.plates(), views.collect()))
             }
         }
+    }
+
+    /// For each plate, the session ids below this may have been given out.
+    ///
+    /// # Errors
+    /// The store's. A row that cannot be read is the check's to find.
+    pub fn session_marks(&self) -> Result<Vec<u64>, StoreError> {
+        let (key, _) = OwnRow::SessionMark(0).encode().expect("a row of the server");
+        let mut marks = Vec::new();
+        for part in &self.plates {
+            let row = part.view.get(&key)?.map(|value| OwnRow::decode(&key, &value));
+            if let Some(Ok(Some(OwnRow::SessionMark(mark)))) = row {
+                marks.push(mark);
+            }
+        }
+        Ok(marks)
     }
 
     /// Where its blocks and other objects are.

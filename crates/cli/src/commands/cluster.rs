@@ -4,6 +4,7 @@
 
 mod ask;
 mod change;
+mod grow;
 mod init;
 mod reach;
 mod servers;
@@ -22,7 +23,7 @@ pub(crate) use servers::{Round, Seen, Servers, Watched, monitor_of, watched};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A cluster is a file system with several servers. It needs an etcd (Debian: etcd-server), which has the map of its servers and\nplates, and storage that all servers reach: a bucket, or a directory on a file system that they share.\ndocs/cluster.md leads from one machine to many.\n\nExamples:\n  chiton cluster init --monitor etcd://h1,h2,h3 --data s3://bucket/chiton\n  chiton auth init --dir /root/authority                                                     then chiton auth create, for each server and client\n  chiton serve --identity h1.pem --monitor etcd://h1,h2,h3 --data s3://bucket/chiton --listen tcp:h1:7117      on each server\n  chiton mount --identity alice.pem --monitor etcd://h1,h2,h3 /mnt/chiton                    on each client\n  chiton cluster status --monitor etcd://h1,h2,h3\n  chiton cluster server drain 2 --monitor etcd://h1,h2,h3                                    before server 2 is switched off\n  chiton cluster rebalance --dry-run --monitor etcd://h1,h2,h3"
+    after_help = "A cluster is a file system with several servers. It needs an etcd (Debian: etcd-server), which has the map of its servers and\nplates, and storage that all servers reach: a bucket, or a directory on a file system that they share.\ndocs/cluster.md leads from one machine to many.\n\nExamples:\n  chiton cluster init --monitor etcd://h1,h2,h3 --data s3://bucket/chiton\n  chiton cluster init --monitor etcd://h1,h2,h3 --data s3://bucket/chiton --from /srv/chiton    of a file system that one server has served\n  chiton auth init --dir /root/authority                                                     then chiton auth create, for each server and client\n  chiton serve --identity h1.pem --monitor etcd://h1,h2,h3 --data s3://bucket/chiton --listen tcp:h1:7117      on each server\n  chiton mount --identity alice.pem --monitor etcd://h1,h2,h3 /mnt/chiton                    on each client\n  chiton cluster status --monitor etcd://h1,h2,h3\n  chiton cluster server drain 2 --monitor etcd://h1,h2,h3                                    before server 2 is switched off\n  chiton cluster rebalance --dry-run --monitor etcd://h1,h2,h3"
 )]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
@@ -48,7 +49,10 @@ impl Monitored {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make an empty file system for a cluster, and its map.
+    /// Make a file system for a cluster, and its map: an empty one, or of one that a single server has served.
+    #[command(
+        after_help = "Examples:\n  chiton cluster init --monitor etcd://h1,h2,h3 --data s3://bucket/chiton\n  chiton cluster init --monitor etcd://h1,h2,h3 --data /shared/chiton --plates 8\n  chiton cluster init --monitor etcd://h1,h2,h3 --data s3://bucket/chiton --from /srv/chiton\n\nWith --from, rows and blocks are copied and compared, and the old file system stays until all is there. An interrupted copy is\ncontinued by the same command."
+    )]
     Init(Init),
     /// Show the servers, and whether every plate has one that lives.
     Status(Monitored),
@@ -72,6 +76,12 @@ struct Init {
     /// An empty directory that all servers see, or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX")]
     data: DataAddress,
+    /// Copy this file system, which a single server has served, instead of making an empty one. No server may run on it.
+    #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX", conflicts_with = "shards")]
+    from: Option<DataAddress>,
+    /// End the server that runs on the file system of --from, in order.
+    #[arg(long, requires = "from")]
+    take_over: bool,
     /// Parts of the file system, which the servers share: some for each server that there will ever be.
     #[arg(long, default_value_t = 16)]
     plates: u16,

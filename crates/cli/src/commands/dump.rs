@@ -13,7 +13,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{Dump, Load};
 use crate::failure::{Class, Failure, Outcome};
-use crate::{reach, target};
+use crate::{at_rest, reach, target};
 
 /// Inodes between two looks at the bar.
 const TELL_EVERY: u64 = 256;
@@ -35,7 +35,8 @@ impl Access {
         if failure.class != Class::Absent {
             return Err(failure);
         }
-        match Server::info(&data) {
+        let at_rest = at_rest::of(&data, None)?;
+        match Server::info_at_rest(&data, at_rest.as_ref()) {
             Ok(_) => {}
             Err(StartError::NotFormatted(_)) if target::is_place(target) => {
                 return Err(Failure::absent(format!(
@@ -46,7 +47,11 @@ impl Access {
             Err(error) => return Err(error.into()),
         }
         let options = ServerOptions::default();
-        let server = Server::start(&data, options, Arc::new(RealWorld)).map_err(Failure::from)?;
+        let server = match &at_rest {
+            Some(at_rest) => Server::start_at_rest(&data, at_rest, options, Arc::new(RealWorld)),
+            None => Server::start(&data, options, Arc::new(RealWorld)),
+        };
+        let server = server.map_err(Failure::from)?;
         let client = chiton_embedded::client(&server, ClientOptions::default()).map_err(Failure::failed)?;
         Ok(Access { client: Some(client), server: Some(server) })
     }

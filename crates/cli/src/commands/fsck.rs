@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use crate::args::Fsck;
-use crate::{reach, target};
+use crate::{at_rest, reach, target};
 
 /// Exit codes, after those of e2fsck.
 const CLEAN: u8 = 0;
@@ -64,9 +64,10 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
         Err(_) => {}
     }
     let data: DataAddress = args.target.parse()?;
+    let at_rest = at_rest::of(&data, args.monitor.as_ref()).map_err(|failure| failure.message)?;
     if args.repair {
-        let one_plate =
-            Server::info(&data).and_then(|info| info.check_one_plate(&data, "chiton fsck --repair"));
+        let one_plate = Server::info_at_rest(&data, at_rest.as_ref())
+            .and_then(|info| info.check_one_plate(&data, "chiton fsck --repair"));
         one_plate.map_err(|error| error.to_string())?;
     }
     if args.rebuild {
@@ -79,9 +80,14 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
         }
     }
     let mut replaying = |done, total| show(&bar, Progress { pass: "journal", done, total });
-    let mut offline = match Offline::open(&data, Arc::new(RealWorld), &mut replaying) {
+    let mut offline = match Offline::open_at_rest(
+        &data,
+        at_rest.as_ref(),
+        Arc::new(RealWorld),
+        &mut replaying,
+    ) {
         Ok(offline) => offline,
-        Err(error @ StartError::Held { .. }) => {
+        Err(error @ StartError::Held { .. }) if at_rest.is_none() => {
             return Err(format!(
                 "{error}; to check it beside its server, name its mount point or address; or end the server first"
             ));

@@ -6,7 +6,7 @@ use chiton_monitor::{ClusterMap, Monitor, MonitorError};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{DataAddress, FilesystemInfo, FormatError, FormatOptions, Server};
 
-use super::{Init, failed};
+use super::{Init, failed, grow};
 use crate::commands::format;
 use crate::failure::{Class, Failure, Outcome};
 use crate::target;
@@ -21,9 +21,10 @@ pub(super) fn run(args: &Init) -> Outcome {
         Err(error) => return Err(failed(&error)),
     };
     let name = args.monitored.monitor.to_string();
-    let info = match before {
-        Some(map) => known(&data, &map)?,
-        None => made(args, &data, &name)?,
+    let info = match (before, &args.from) {
+        (Some(map), _) => known(&data, &map)?,
+        (None, Some(from)) => grow::grown(args, from, &data, &name)?,
+        (None, None) => made(args, &data, &name)?,
     };
     match monitor.init(info.filesystem, info.plates.into(), lease_ms) {
         Ok(()) => {}

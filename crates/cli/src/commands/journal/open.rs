@@ -11,7 +11,7 @@ use chiton_types::{PlateId, Position};
 use super::SERVER;
 use super::args::{Consent, Source};
 use crate::failure::{Class, Failure, Outcome};
-use crate::target;
+use crate::{at_rest, target};
 
 /// A journal that can be read.
 pub(super) enum Journal {
@@ -65,12 +65,17 @@ pub(super) fn segments(source: &Source) -> Outcome<Arc<dyn Place>> {
     if let Some(place) = of_decoupled(data)? {
         return Ok(place);
     }
-    let plates = Server::info(data)?.plates;
+    let info = Server::info_of_any(data)?;
+    let plates = info.plates;
     let plate = PlateId(source.plate);
     if plate.0 >= plates {
         return Err(StartError::NoPlate { data: data.clone(), plate, plates }.into());
     }
-    Ok(Stores::open_journal(data, plate)?)
+    match info.monitor {
+        // Servers may live, and are not disturbed.
+        Some(_) => Ok(Stores::open_shared(data, plate)?.place),
+        None => Ok(Stores::open_journal(data, plate)?),
+    }
 }
 
 /// For reading, with the metadata store if no server has it.
@@ -78,7 +83,8 @@ pub(super) fn to_read(source: &Source) -> Outcome<Journal> {
     if let Some(place) = of_decoupled(&source.data)? {
         return Ok(Journal::Live { place, stored: None });
     }
-    match Offline::open(&source.data, PlateId(source.plate), Arc::new(RealWorld)) {
+    let at_rest = at_rest::of(&source.data, None)?;
+    match Offline::open_at_rest(&source.data, PlateId(source.plate), at_rest.as_ref(), Arc::new(RealWorld)) {
         Ok(offline) => Ok(Journal::Ours(offline)),
         Err(StartError::Held { .. }) => Ok(Journal::Live { place: segments(source)?, stored: asked(source) }),
         Err(error) => Err(error.into()),
@@ -106,7 +112,9 @@ pub(super) fn to_change(source: &Source, consent: &Consent) -> Outcome<Offline> 
             return Err(Failure::failed(format!("name the journal to change: --journal {SERVER}")));
         }
     }
-    Offline::open(data, PlateId(source.plate), Arc::new(RealWorld)).map_err(|error| match error {
+    let at_rest = at_rest::of(data, None)?;
+    let opened = Offline::open_at_rest(data, PlateId(source.plate), at_rest.as_ref(), Arc::new(RealWorld));
+    opened.map_err(|error| match error {
         StartError::Held { holder, .. } => Failure::new(
             Class::Busy,
             format!(

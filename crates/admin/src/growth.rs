@@ -1,0 +1,306 @@
+//! A file system that one server has served becomes the file system of a cluster: a copy of its rows and blocks, with other plates.
+//!
+//! ```text
+//!   rows of the source ──examine──▶ what a cluster cannot hold yet
+//!          │ check: the source is whole
+//!          ├──map extents──▶ sorted by block ──▶ blocks of the target, references of each plate
+//!          └──rows─────────▶ the plate that owns the shard of each row
+//!   rows of the target ──compare──▶ rows of the source, then check of the target with all content
+//! ```
+//!
+//! Invariants:
+//! - Nothing of the source is changed. Its journal is replayed in memory ([`crate::fsck::Offline`]).
+//! - Inodes keep their numbers, and numbers and session ids that the source may have given out are not given out again.
+//! - All references to a block are of one plate, so a block that files of several plates share is copied once for each further plate.
+//! - Every block of an earlier writer that the target has is named by a map, so no plate looks for unnamed ones among them.
+
+mod blocks;
+mod compare;
+mod copy;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::path::PathBuf;
+
+use chiton_engine::OwnRow;
+use chiton_metastore::{Metastore, StoreError};
+use chiton_namespace::chunk::Chunk;
+use chiton_namespace::{CorruptRow, StoredRow, start_rows};
+use chiton_objects::ObjectError;
+use chiton_runtime::RealWorld;
+use chiton_server::{GrowthTarget, next_session_id};
+use chiton_types::{BlockId, Malformed, PlateId, Plates, ShardId};
+
+use crate::fsck::{self, CheckError, Offline, Progress, Summary};
+use crate::{RowsOfPlates, growth::blocks::Census};
+
+const PAGE_ROWS: usize = 4096;
+
+/// What a copy needs beside source and target.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// About how much memory sorting may take, in bytes.
+    pub memory_bytes: usize,
+    /// Directory for temporary files.
+    pub temp_dir: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { memory_bytes: 256 << 20, temp_dir: std::env::temp_dir() }
+    }
+}
+
+/// What a look at the source found beside files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// What a cluster cannot hold yet, each with the step that removes it.
+    pub obstacles: Vec<String>,
+    /// Sessions that have not ended: of mounts that still wait for the server, or that died.
+    pub sessions: u64,
+}
+
+/// What a copy did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grown {
+    /// The check of the target.
+    pub summary: Summary,
+    /// Blocks that this run copied; the others were there.
+    pub copied: u64,
+    pub copied_bytes: u64,
+    /// Of these, further copies for plates that share a block with others.
+    pub parted: u64,
+}
+
+/// Why a copy did not come to its end. It can be repeated.
+#[derive(Debug)]
+pub enum GrowError {
+    Check(CheckError),
+    Row(CorruptRow),
+    /// The source is damaged: so many findings.
+    Source(u64),
+    /// The target does not equal the source: where.
+    Differs(String),
+    /// The target is damaged: so many findings, and the first.
+    Target(u64, String),
+    /// In words.
+    Failed(String),
+}
+
+impl fmt::Display for GrowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GrowError::Check(error) => write!(f, "{error}"),
+            GrowError::Row(row) => write!(f, "{row}"),
+            GrowError::Source(findings) => write!(
+                f,
+                "the file system has {findings} inconsistencies, and a damaged one is not copied: look at them with chiton fsck, and \
+                 repair them first (chiton fsck --repair --yes)"
+            ),
+            GrowError::Differs(what) => write!(
+                f,
+                "the copy differs from the file system: {what}; the file system itself is unchanged. Remove the copy and repeat the \
+                 command; if it differs again, this is a bug"
+            ),
+            GrowError::Target(findings, first) => write!(
+                f,
+                "the copy has {findings} inconsistencies, the first: {first}; the file system itself is unchanged. Remove the copy \
+                 and repeat the command"
+            ),
+            GrowError::Failed(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for GrowError {}
+
+impl From<CheckError> for GrowError {
+    fn from(error: CheckError) -> GrowError {
+        GrowError::Check(error)
+    }
+}
+
+impl From<StoreError> for GrowError {
+    fn from(error: StoreError) -> GrowError {
+        GrowError::Check(error.into())
+    }
+}
+
+impl From<ObjectError> for GrowError {
+    fn from(error: ObjectError) -> GrowError {
+        GrowError::Check(error.into())
+    }
+}
+
+impl From<std::io::Error> for GrowError {
+    fn from(error: std::io::Error) -> GrowError {
+        GrowError::Check(error.into())
+    }
+}
+
+impl From<CorruptRow> for GrowError {
+    fn from(error: CorruptRow) -> GrowError {
+        GrowError::Row(error)
+    }
+}
+
+/// Looks for what a cluster cannot hold yet. Everything that a cluster of several plates refuses stands here.
+///
+/// # Errors
+/// If rows cannot be read.
+pub fn examine(source: &Offline) -> Result<Examined, GrowError> {
+    let (rows, mut examined) = (source.rows(), Examined::default());
+    let (mut policies, mut decouplings) = (0u64, Vec::new());
+    for shard in (0..source.info().shards).map(ShardId) {
+        let (start, end) = start_rows(shard);
+        each_row(&*rows, (&start, Some(&end)), &mut |key, value| {
+            match StoredRow::decode(key, value)? {
+                Some(StoredRow::Policy(..)) => policies += 1,
+                Some(StoredRow::Decoupling(decoupling)) => decouplings.push(match &decoupling.branch {
+                    Some(name) => format!("branch {}", String::from_utf8_lossy(name.as_bytes())),
+                    None => format!("decoupling {} of {}", decoupling.id.0, decoupling.identity),
+                }),
+                Some(_) => {}
+                None => {
+                    let own = OwnRow::decode(key, value);
+                    examined.sessions += u64::from(matches!(own, Ok(Some(OwnRow::Session(_)))));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    if policies > 0 {
+        examined.obstacles.push(format!(
+            "{policies} directories carry a policy, and several plates cannot have policies yet: mount the file system, list them \
+             (chiton policy list) and remove them (chiton policy rm)"
+        ));
+    }
+    if !decouplings.is_empty() {
+        examined.obstacles.push(format!(
+            "subtrees are decoupled ({}), and several plates cannot have that yet: mount the file system, and merge or discard each \
+             (chiton merge, chiton discard; chiton decoupled lists them)",
+            decouplings.join(", ")
+        ));
+    }
+    Ok(examined)
+}
+
+/// Copies everything and checks the copy. The caller closes the source and opens the target afterwards.
+///
+/// # Errors
+/// See [`GrowError`]; the source is as before, and the copy can be repeated.
+pub fn grow(
+    source: &Offline,
+    target: &GrowthTarget,
+    options: &Options,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Grown, GrowError> {
+    let check_options = fsck::Options {
+        memory_bytes: options.memory_bytes,
+        temp_dir: options.temp_dir.clone(),
+        ..fsck::Options::default()
+    };
+    let found = source.check(&check_options, &mut |_| {}, &mut |p| {
+        progress(Progress { pass: "checking the file system", ..p });
+    })?;
+    if found.findings > 0 || found.unreadable > 0 {
+        return Err(GrowError::Source(found.findings + found.unreadable));
+    }
+    let plan = Plan::new(source, target)?;
+    let census = Census::take(&plan, &*source.rows(), options, found.rows, progress)?;
+    let copied = census.copy(&plan, (source.objects(), target.objects()), options, progress)?;
+    let stores = copy::Stores::open(target)?;
+    copy::rows(&plan, &*source.rows(), &copied, &stores, found.rows, progress)?;
+    copy::own_rows(&plan, &*source.rows(), target, &copied, &stores, &RealWorld)?;
+    stores.close()?;
+
+    let stores = copy::Stores::open(target)?;
+    let rows = RowsOfPlates::new(plan.plates, stores.all());
+    compare::rows(&plan, &*source.rows(), &rows, &copied.parted, found.rows, progress)?;
+    let mut first = None;
+    let check_options = fsck::Options { content: true, shards: Some(target.info().shards), ..check_options };
+    let summary = fsck::check(
+        &rows,
+        &*target.objects(),
+        &check_options,
+        &mut |finding| {
+            first.get_or_insert_with(|| finding.to_string());
+        },
+        &mut |p| progress(Progress { pass: "checking the copy", ..p }),
+    )?;
+    stores.close()?;
+    if let Some(first) = first {
+        return Err(GrowError::Target(summary.findings, first));
+    }
+    let same = |a: &Summary| (a.inodes, a.directories, a.entries, a.removed_but_open);
+    if same(&summary) != same(&found) {
+        return Err(GrowError::Differs(format!(
+            "{:?} of {:?} inodes and entries",
+            same(&summary),
+            same(&found)
+        )));
+    }
+    Ok(Grown {
+        summary,
+        copied: copied.blocks,
+        copied_bytes: copied.bytes,
+        parted: copied.parted.len() as u64,
+    })
+}
+
+/// What is decided before anything is copied.
+struct Plan {
+    plates: Plates,
+    /// Session ids that the plates may give out begin behind these, which name the blocks that are copied for further plates.
+    writers: Vec<u64>,
+}
+
+/// Names of the further copies of blocks, by the name of the first and the plate.
+type Parted = BTreeMap<(BlockId, PlateId), BlockId>;
+
+impl Plan {
+    fn new(source: &Offline, target: &GrowthTarget) -> Result<Plan, GrowError> {
+        let marks = source.session_marks()?;
+        let plates = target.info().plates();
+        let writers = plates.all().map(|plate| next_session_id(plate, &marks)).collect();
+        Ok(Plan { plates, writers })
+    }
+
+    fn owner(&self, key: &[u8]) -> Result<PlateId, GrowError> {
+        let shard = key.first_chunk::<2>().map(|bytes| ShardId(u16::from_be_bytes(*bytes)));
+        let malformed = || corrupt(key, "a shard of the file system");
+        Ok(shard.and_then(|shard| self.plates.of_shard(shard)).ok_or_else(malformed)?)
+    }
+}
+
+fn corrupt(key: &[u8], expected: &'static str) -> CorruptRow {
+    CorruptRow { key: key.to_vec(), cause: Malformed { expected } }
+}
+
+/// The chunk as the plate has it.
+fn renamed(chunk: Chunk, plate: PlateId, parted: &Parted) -> Chunk {
+    if parted.is_empty() {
+        return chunk;
+    }
+    chunk.with_blocks(|block| parted.get(&(block, plate)).copied().unwrap_or(block))
+}
+
+/// Calls `with` for each row of a range.
+fn each_row(
+    rows: &dyn Metastore,
+    (start, end): (&[u8], Option<&[u8]>),
+    with: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), GrowError>,
+) -> Result<(), GrowError> {
+    let mut from = Bound::Included(start.to_vec());
+    loop {
+        let page = rows.scan(from.as_ref().map(Vec::as_slice), end, PAGE_ROWS)?;
+        for (key, value) in &page {
+            with(key, value)?;
+        }
+        match page.into_iter().last() {
+            Some((last, _)) => from = Bound::Excluded(last),
+            None => return Ok(()),
+        }
+    }
+}
