@@ -10,6 +10,7 @@ mod crash;
 mod damage;
 mod dump;
 mod fsck;
+mod growth;
 mod offline;
 mod plates;
 mod rig;
