@@ -14,6 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use chiton_etcd_process::Etcd;
+use chiton_moto::Moto;
 use rustix::fs::{
     CWD, FileType, Mode, XattrFlags, copy_file_range, getxattr, listxattr, makedev, mknodat, setxattr,
 };
@@ -32,6 +33,7 @@ struct Site {
     // Ended in this order.
     servers: Vec<Child>,
     etcd: Etcd,
+    moto: Option<&'static Moto>,
     dir: TempDir,
 }
 
@@ -54,7 +56,7 @@ impl Site {
             fs::create_dir(dir.path().join(name)).expect("a directory");
         }
         let etcd = Etcd::start(&dir.path().join("etcd"), 1).expect("an etcd");
-        Site { servers: Vec::new(), etcd, dir }
+        Site { servers: Vec::new(), etcd, moto: None, dir }
     }
 
     fn path(&self, name: &str) -> String {
@@ -64,6 +66,7 @@ impl Site {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
         command.args(words).env("CHITON_MONITOR", self.etcd.address()).stdin(Stdio::null());
+        command.envs(self.moto.iter().flat_map(|moto| moto.environment()));
         command
     }
 
@@ -442,4 +445,32 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
     fs::remove_file(source.join("became-cluster.json")).expect("removed");
     site.mount_old();
     check_same(&look(&old), &before);
+}
+
+#[test]
+fn a_served_file_system_with_a_policy_grows_into_a_bucket_when_both_have_ended() {
+    let moto = Moto::shared();
+    let mut site = Site::new();
+    site.moto = Some(moto);
+    let old = PathBuf::from(site.path("old"));
+    let (source, bucket) = (site.path("source"), format!("s3://{}/grown", moto.bucket()));
+    site.done(&["format", &source]);
+    site.mount_old();
+    fs::create_dir(old.join("dir")).expect("made");
+    fs::write(old.join("dir/file"), bytes(1, 300_000)).expect("written");
+    let dir = old.join("dir").display().to_string();
+    site.done(&["policy", "set", &dir, "posix"]);
+    let grow = ["cluster", "init", "--data", &bucket, "--from", &source, "--plates", "3"];
+    site.refused(&grow, "--take-over");
+    site.refused(&[&grow[..], &["--take-over"]].concat(), "1 directories carry a policy");
+    site.mount_old();
+    assert!(fs::read(old.join("dir/file")).expect("read") == bytes(1, 300_000));
+    site.done(&["policy", "rm", &dir]);
+    let said = site.done(&[&grow[..], &["--take-over"]].concat());
+    assert!(said.contains("3 inodes, 2 names, 1 blocks"), "{said}");
+    let checked = site.done(&["fsck", "--content", &bucket]);
+    assert!(checked.contains("3 inodes") && checked.contains("clean"), "{checked}");
+    let dumped = site.done(&["dump", &bucket]);
+    assert!(dumped.lines().any(|line| line.starts_with("file dir/file ")), "{dumped}");
+    site.done(&["journal", "inspect", &bucket, "--plate", "2"]);
 }
