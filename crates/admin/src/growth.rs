@@ -286,11 +286,14 @@ fn renamed(chunk: Chunk, plate: PlateId, parted: &Parted) -> Chunk {
     chunk.with_blocks(|block| parted.get(&(block, plate)).copied().unwrap_or(block))
 }
 
+/// What is done with a key and its value.
+type WithRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), GrowError> + 'a;
+
 /// Calls `with` for each row of a range.
 fn each_row(
     rows: &dyn Metastore,
     (start, end): (&[u8], Option<&[u8]>),
-    with: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), GrowError>,
+    with: &mut WithRow<'_>,
 ) -> Result<(), GrowError> {
     let mut from = Bound::Included(start.to_vec());
     loop {
