@@ -325,10 +325,11 @@ pub(crate) struct Target {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every finding has a stable name, a path or inode, a description, and its repair; docs/administration.md lists them. Repair deletes no content: an inode that lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 all findings were repaired, 2 wrong usage, 4 findings remain, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open"
+    after_help = "Every finding has a stable name, a path or inode, a description, and its repair; docs/administration.md lists them. Repair deletes no content: an inode that lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 all findings were repaired, 2 wrong usage, 4 findings remain, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open\n  chiton fsck s3://bucket/chiton    the data of a cluster, while none of its servers lives"
 )]
 pub(crate) struct Fsck {
-    /// A data directory, s3://BUCKET/PREFIX, or a running server: a mount point or an address.
+    /// A data directory, s3://BUCKET/PREFIX, or a running server: a mount point or an address. The data of a cluster only while none of
+    /// its servers lives.
     pub(crate) target: String,
     /// Repair all findings that can be repaired without guessing.
     #[arg(long)]
@@ -373,6 +374,9 @@ pub(crate) struct Dump {
     /// Names and attributes only.
     #[arg(long)]
     pub(crate) no_content: bool,
+    /// Of a cluster's data: its etcd, if that has another address than when the cluster was made.
+    #[arg(long, value_name = "etcd://HOST:PORT,…")]
+    pub(crate) monitor: Option<EtcdAddress>,
 }
 
 #[derive(Debug, Args)]
@@ -396,6 +400,9 @@ pub(crate) struct Load {
     /// Give everything to the user who loads.
     #[arg(long)]
     pub(crate) no_owner: bool,
+    /// Of a cluster's data: its etcd, if that has another address than when the cluster was made.
+    #[arg(long, value_name = "etcd://HOST:PORT,…")]
+    pub(crate) monitor: Option<EtcdAddress>,
 }
 
 #[derive(Debug, Args)]

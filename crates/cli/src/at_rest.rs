@@ -46,7 +46,7 @@ fn check(data: &DataAddress, filesystem: u64, address: &EtcdAddress) -> Result<(
     }
     Err(StartError::Held {
         data: data.clone(),
-        holder: format!("a cluster whose servers {} live", alive.join(", ")),
+        holder: format!("its cluster (servers that live: {})", alive.join(", ")),
         next: format!(
             "stop all of them first (SIGTERM to each chiton serve; chiton cluster status --monitor {address} lists them)"
         ),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use chiton_admin::dump::{DumpOptions, LoadOptions, dump, load};
 use chiton_client::{Client, ClientOptions};
+use chiton_etcd::EtcdAddress;
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions, StartError};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -25,7 +26,7 @@ struct Access {
 }
 
 impl Access {
-    fn to(target: &str) -> Outcome<Access> {
+    fn to(target: &str, monitor: Option<&EtcdAddress>) -> Outcome<Access> {
         reach::answering(Path::new(target))?;
         let failure = match target::client(target) {
             Ok(client) => return Ok(Access { client: Some(client), server: None }),
@@ -35,7 +36,7 @@ impl Access {
         if failure.class != Class::Absent {
             return Err(failure);
         }
-        let at_rest = at_rest::of(&data, None)?;
+        let at_rest = at_rest::of(&data, monitor)?;
         match Server::info_at_rest(&data, at_rest.as_ref()) {
             Ok(_) => {}
             Err(StartError::NotFormatted(_)) if target::is_place(target) => {
@@ -79,7 +80,7 @@ pub(crate) fn run_dump(args: &Dump) -> Outcome {
             ))
         })?)),
     };
-    let access = Access::to(&args.target)?;
+    let access = Access::to(&args.target, args.monitor.as_ref())?;
     let bar = bar("dumped");
     let options = DumpOptions { content: !args.no_content };
     let done = dump(access.client(), args.root.as_bytes(), &mut *out, options, &mut |done| {
@@ -125,7 +126,7 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
             Box::new(BufReader::with_capacity(1 << 20, file))
         }
     };
-    let access = Access::to(&args.target)?;
+    let access = Access::to(&args.target, args.monitor.as_ref())?;
     let bar = bar("loaded");
     let options = LoadOptions { resume: args.resume, no_content: args.no_content, no_owner: args.no_owner };
     let done = load(access.client(), args.into.as_bytes(), &mut *input, options, &mut |done| {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use chiton_admin::journal::{Filter, Output, Pointer, Range};
+use chiton_etcd::EtcdAddress;
 use chiton_model::Event;
 use chiton_server::DataAddress;
 use chiton_types::{Ino, SessionId};
@@ -78,6 +79,9 @@ pub(crate) struct Source {
     /// The plate whose journal is meant (chiton format --plates).
     #[arg(long, default_value_t = 0)]
     pub(crate) plate: u16,
+    /// Of a cluster's data: its etcd, if that has another address than when the cluster was made.
+    #[arg(long, value_name = "etcd://HOST:PORT,…")]
+    pub(crate) monitor: Option<EtcdAddress>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

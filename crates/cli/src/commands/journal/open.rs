@@ -83,7 +83,7 @@ pub(super) fn to_read(source: &Source) -> Outcome<Journal> {
     if let Some(place) = of_decoupled(&source.data)? {
         return Ok(Journal::Live { place, stored: None });
     }
-    let at_rest = at_rest::of(&source.data, None)?;
+    let at_rest = at_rest::of(&source.data, source.monitor.as_ref())?;
     match Offline::open_at_rest(&source.data, PlateId(source.plate), at_rest.as_ref(), Arc::new(RealWorld)) {
         Ok(offline) => Ok(Journal::Ours(offline)),
         Err(StartError::Held { .. }) => Ok(Journal::Live { place: segments(source)?, stored: asked(source) }),
@@ -112,7 +112,7 @@ pub(super) fn to_change(source: &Source, consent: &Consent) -> Outcome<Offline> 
             return Err(Failure::failed(format!("name the journal to change: --journal {SERVER}")));
         }
     }
-    let at_rest = at_rest::of(data, None)?;
+    let at_rest = at_rest::of(data, source.monitor.as_ref())?;
     let opened = Offline::open_at_rest(data, PlateId(source.plate), at_rest.as_ref(), Arc::new(RealWorld));
     opened.map_err(|error| match error {
         StartError::Held { holder, .. } => Failure::new(
