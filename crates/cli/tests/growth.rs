@@ -150,11 +150,15 @@ impl Site {
         self.serve("two");
         self.await_plates(&[8, 0]);
         for _ in 0..LOOKS {
-            if self.run(&["cluster", "rebalance"]).status.success() {
+            // It has to live before it gets plates.
+            let status = self.run(&["cluster", "status", "--json"]).stdout;
+            let status: Value = serde_json::from_slice(&status).unwrap_or_default();
+            if status["servers"][1]["up"] == true {
                 break;
             }
             std::thread::sleep(PAUSE);
         }
+        self.done(&["cluster", "rebalance"]);
         self.await_plates(&[4, 4]);
     }
 
