@@ -4,6 +4,7 @@
 //!   names: (directory, name) -> inode or absent, with the stamp of the directory
 //!   dirs:  directory -> stamp, searchable by all      a recall forgets the stamp, and so all names at once
 //!   attrs: inode -> attributes
+//!   targets: symbolic link -> target
 //!   complete: directories all of whose names are known (`complete_dirs.rs`)
 //! ```
 //!
@@ -12,10 +13,12 @@
 //!   changed it: [`Since`] is taken before the question.
 //! - What is here may be believed until [`crate::Service::valid_until`]; who asks looks at the clock.
 
+use std::sync::Arc;
+
 use chiton_model::{AttrChange, NameUse, Op, Outcome, Rows};
 use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Ino, Kind, Name};
-use chiton_wire::LeaseMode;
+use chiton_wire::{LeaseMode, Resolved};
 
 use crate::complete_dirs::{CompleteDirs, Part};
 use crate::generations::Generations;
@@ -49,12 +52,15 @@ struct Inner {
     dirs: Generations<Ino, Dir>,
     names: Generations<(Ino, Name), (u64, Option<Ino>)>,
     attrs: Generations<Ino, (Attr, LeaseMode)>,
+    targets: Generations<Ino, Arc<[u8]>>,
     complete: CompleteDirs,
     stamp: u64,
 }
 
 /// Directories remembered, also where names are not.
 const DIRS_MAX: usize = 65_536;
+/// Targets of symbolic links remembered.
+const TARGETS_MAX: usize = 4_096;
 
 impl Cache {
     /// Holds at most so many names, as many attributes, and notes as many names of complete directories. 0: asking is as good (only directories are
@@ -64,6 +70,7 @@ impl Cache {
             dirs: Generations::new(DIRS_MAX),
             names: Generations::new(entries_max),
             attrs: Generations::new(entries_max),
+            targets: Generations::new(TARGETS_MAX.min(entries_max)),
             complete: CompleteDirs::new(entries_max),
             stamp: 0,
         };
@@ -148,6 +155,11 @@ impl Cache {
         self.inner.lock().dirs.get(&dir).is_some_and(|dir| dir.open)
     }
 
+    /// True if the inode is known to be a directory.
+    pub(crate) fn is_dir(&self, ino: Ino) -> bool {
+        self.inner.lock().dirs.get(&ino).is_some()
+    }
+
     /// An answer said that there is a lease on the directory (or not), and who may search it.
     pub(crate) fn learn_dir(&self, recalls: &Recalls, since: Since, dir: Ino, leased: bool, open: bool) {
         let mut inner = self.inner.lock();
@@ -184,6 +196,37 @@ impl Cache {
         if self.holds(recalls, since, attr.ino) {
             inner.attrs.insert(attr.ino, (attr.clone(), lease));
         }
+    }
+
+    /// An answer told what a path led over, with the leases on it.
+    pub(crate) fn learn_path(&self, recalls: &Recalls, since: Since, path: &Resolved) {
+        for (attr, lease) in &path.inodes {
+            if attr.kind == Kind::Dir {
+                self.learn_dir(recalls, since, attr.ino, *lease >= LeaseMode::Shared, attr.is_open());
+            }
+            self.learn_attr(recalls, since, attr, *lease);
+        }
+        for (dir, name, ino) in &path.names {
+            self.learn_name(recalls, since, *dir, name, Some(*ino));
+        }
+        if let (Some(name), Some((dir, _))) = (&path.absent, path.inodes.last()) {
+            self.learn_name(recalls, since, dir.ino, name, None);
+        }
+        for (ino, target) in &path.targets {
+            self.learn_target(*ino, target);
+        }
+    }
+
+    /// A symbolic link was read. Its target never changes, and its number is never another's: this needs no lease.
+    fn learn_target(&self, ino: Ino, target: &[u8]) {
+        if !self.is_nothing {
+            self.inner.lock().targets.insert(ino, target.into());
+        }
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn target(&self, ino: Ino) -> Option<Arc<[u8]>> {
+        self.inner.lock().targets.get(&ino).cloned()
     }
 
     /// Operations of our own were carried out, by one call.

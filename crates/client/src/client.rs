@@ -206,6 +206,12 @@ impl Client {
         &self.service
     }
 
+    /// How many questions, operations and commits it has sent to servers so far. What keeps its sessions alive is not counted, and a
+    /// request that is sent again counts once.
+    pub fn messages(&self) -> u64 {
+        self.service.messages()
+    }
+
     /// Where this client's blocks are.
     pub fn blocks(&self) -> &Arc<dyn BlockIo> {
         &self.files.io
@@ -235,7 +241,7 @@ impl Client {
     }
 
     /// Whether what is cached of an inode may be believed.
-    fn is_fresh(&self, ino: Ino) -> bool {
+    pub(crate) fn is_fresh(&self, ino: Ino) -> bool {
         !self.core.embedded && self.service.valid_until(ino) > self.core.world.monotonic()
     }
 
@@ -304,12 +310,7 @@ impl Client {
         }
         let cache = &self.core.cache;
         let (ino, open) = cache.name(parent, name)?;
-        let may_search =
-            || match self.core.write_behind.of(parent).may_search(&self.core.cache, parent, &caller.cred()) {
-                Some(may) => Some(may),
-                None => Some(self.may_search(caller, &cache.attr(parent)?)),
-            };
-        if !open && !may_search()? {
+        if !open && !self.may_search_cached(caller, parent)? {
             // The server says why not.
             return None;
         }
@@ -321,8 +322,13 @@ impl Client {
         Some(Lookup::Found { attr, ttl, attr_ttl })
     }
 
-    fn may_search(&self, caller: &Caller<'_>, dir: &Attr) -> bool {
-        self.may(caller, dir, access::EXEC)
+    /// Whether somebody may search a directory, as far as that is cached.
+    pub(crate) fn may_search_cached(&self, caller: &Caller<'_>, dir: Ino) -> Option<bool> {
+        let cache = &self.core.cache;
+        match self.core.write_behind.of(dir).may_search(cache, dir, &caller.cred()) {
+            Some(may) => Some(may),
+            None => Some(self.may(caller, &cache.attr(dir)?, access::EXEC)),
+        }
     }
 
     /// Whether these attributes let somebody do this (bits of [`chiton_types::access`]).

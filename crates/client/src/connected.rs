@@ -513,6 +513,10 @@ impl Connection for Connected {
         link::watch_leaving(&self.shared);
     }
 
+    fn messages(&self) -> u64 {
+        self.shared.state.lock().session.messages()
+    }
+
     fn set_interrupted(&self, interrupted: Interrupted) {
         // The first who mounts; there is no second.
         let _ = self.shared.interrupted.set(interrupted);

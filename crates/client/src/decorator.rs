@@ -83,6 +83,10 @@ impl<D: Decorator> Connection for D {
         self.inner().unsettled()
     }
 
+    fn messages(&self) -> u64 {
+        self.inner().messages()
+    }
+
     fn set_interrupted(&self, interrupted: Interrupted) {
         self.inner().set_interrupted(interrupted);
     }

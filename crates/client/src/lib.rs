@@ -57,6 +57,7 @@ mod pages;
 mod batch;
 mod in_flight;
 mod path;
+mod resolve;
 
 mod write_behind;
 

@@ -2,18 +2,16 @@
 //! the root ([`crate::ClientOptions::root`]), with or without a `/`. Symbolic links are followed, at most 40; absolute
 //! targets begin at the root of this file system.
 //!
-//! A path that is not cached is resolved by the server in one message, however deep it is.
+//! A path that is not cached is resolved by the servers in one message, however deep it is (`resolve.rs`).
 
 use chiton_model::{AttrChange, INLINE_BYTES_MAX, Make, Op, RenameHow};
-use chiton_types::{Attr, Ino, Kind, Mode, Name, PATH_BYTES_MAX, Refusal};
-use chiton_wire::{Answer, Call, Query};
+use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
 use crate::OpenFlags;
 use crate::batch::Each;
-use crate::client::{Client, Listed, Lookup};
+use crate::client::{Client, Listed};
+use crate::resolve::LINKS_MAX;
 
-/// Most symbolic links on the way.
-const LINKS_MAX: usize = 40;
 /// Entries asked for at once.
 const PAGE: u32 = 1_000;
 /// Bytes read or written at once.
@@ -38,50 +36,6 @@ impl Client {
         self.resolve(path.as_ref(), false)
     }
 
-    fn resolve(&self, path: &[u8], follow: bool) -> Result<Attr, Refusal> {
-        if path.is_empty() {
-            return Err(Refusal::NotFound);
-        }
-        if path.len() >= PATH_BYTES_MAX {
-            return Err(Refusal::NameTooLong);
-        }
-        if let Some(known) = self.resolve_in_cache(path) {
-            return known;
-        }
-        let since = self.since();
-        let query = Query::Resolve { from: self.root, path: self.below_root(path), follow };
-        match self.ask(&self.caller(), Call::Query(query))? {
-            Answer::Attr { attr, lease, .. } => Ok(self.entry(since, None, attr, lease).attr),
-            Answer::Absent { .. } => Err(Refusal::NotFound),
-            _ => Err(Refusal::Io),
-        }
-    }
-
-    /// A path as the server is to see it, for which `/` is the root of the file system.
-    fn below_root(&self, path: &[u8]) -> Vec<u8> {
-        if self.root == Ino::ROOT {
-            return path.to_vec();
-        }
-        let start = path.iter().position(|&b| b != b'/').unwrap_or(path.len());
-        if start == path.len() { b".".to_vec() } else { path[start..].to_vec() }
-    }
-
-    /// The whole path from the cache, if all of it is there and no link is on the way.
-    fn resolve_in_cache(&self, path: &[u8]) -> Option<Result<Attr, Refusal>> {
-        let mut here: Option<Attr> = None;
-        for part in path.split(|&b| b == b'/').filter(|part| !part.is_empty() && part != b".") {
-            let parent = here.as_ref().map_or(self.root, |attr| attr.ino);
-            let name = Name::new(part).ok()?;
-            match self.look_in_cache(&self.caller(), self.since(), parent, &name)? {
-                Lookup::Found { attr, .. } if attr.kind != Kind::Symlink => here = Some(attr),
-                Lookup::Found { .. } => return None,
-                Lookup::Absent { .. } => return Some(Err(Refusal::NotFound)),
-            }
-        }
-        // A slash at the end asks for a directory.
-        here.filter(|attr| attr.kind == Kind::Dir || path.last() != Some(&b'/')).map(Ok)
-    }
-
     /// The directory that holds the last component of a path, and that component.
     fn parent_of<'a>(&self, path: &'a [u8]) -> Result<(Ino, &'a [u8]), Refusal> {
         if path.is_empty() {
@@ -94,8 +48,7 @@ impl Client {
         if dir.iter().all(|&b| b == b'/') {
             return Ok((self.root, name));
         }
-        let attr = self.resolve(dir, true)?;
-        if attr.kind == Kind::Dir { Ok((attr.ino, name)) } else { Err(Refusal::NotDir) }
+        Ok((self.resolve_dir(dir)?, name))
     }
 
     // ---- files --------------------------------------------------------------------------------------
@@ -209,7 +162,7 @@ impl Client {
     /// # Errors
     /// As opendir(3).
     pub fn list(&self, path: impl AsRef<[u8]>) -> Result<Vec<Listed>, Refusal> {
-        let dir = self.stat(path)?.ino;
+        let dir = self.resolve_dir(path.as_ref())?;
         let (mut entries, mut cookie) = (Vec::new(), 0);
         loop {
             let (page, end) = self.readdir(&self.caller(), dir, cookie, PAGE, true)?;
@@ -291,7 +244,7 @@ impl Client {
         dir: impl AsRef<[u8]>,
         names: &[impl AsRef<[u8]>],
     ) -> Result<Each<Attr>, Refusal> {
-        self.create_in(&self.caller(), self.stat(dir)?.ino, names, Mode(0o644))
+        self.create_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names, Mode(0o644))
     }
 
     /// Attributes of each name in one directory.
@@ -303,7 +256,7 @@ impl Client {
         dir: impl AsRef<[u8]>,
         names: &[impl AsRef<[u8]>],
     ) -> Result<Each<Attr>, Refusal> {
-        self.stat_in(&self.caller(), self.stat(dir)?.ino, names)
+        self.stat_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names)
     }
 
     /// Removes each name (not a directory's) in one directory.
@@ -315,7 +268,7 @@ impl Client {
         dir: impl AsRef<[u8]>,
         names: &[impl AsRef<[u8]>],
     ) -> Result<Each<()>, Refusal> {
-        self.unlink_in(&self.caller(), self.stat(dir)?.ino, names)
+        self.unlink_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names)
     }
 }
 

@@ -223,6 +223,11 @@ pub trait Connection: Send + Sync {
         0
     }
 
+    /// Questions, operations and commits that were sent so far, each once: not what keeps the session alive or reports closes.
+    fn messages(&self) -> u64 {
+        0
+    }
+
     /// Calls that wait for a server that is away ask this, about ten times a second, on their own thread; `true` ends
     /// the wait with [`Refusal::Interrupted`].
     fn set_interrupted(&self, _interrupted: Interrupted) {}

@@ -32,6 +32,8 @@ pub(crate) struct Session {
     pub(crate) boot: u64,
     epoch: Epoch,
     next_id: u64,
+    /// See [`crate::Connection::messages`].
+    messages: u64,
     next_seq: u64,
     kept: VecDeque<Kept>,
     kept_bytes: usize,
@@ -82,6 +84,7 @@ impl Session {
             boot,
             epoch: Epoch(0),
             next_id: 1,
+            messages: 0,
             next_seq: 1,
             kept: VecDeque::new(),
             kept_bytes: 0,
@@ -109,6 +112,9 @@ impl Session {
             for one in acknowledged.iter().filter(|one| one.open) {
                 *self.opens.entry(one.ino).or_default() += 1;
             }
+        }
+        if !matches!(call, Call::Ping | Call::Closed { .. } | Call::Reopen { .. } | Call::Bye) {
+            self.messages += 1;
         }
         let id = self.next_id;
         self.next_id += 1;
@@ -166,6 +172,11 @@ impl Session {
     /// Operations that are kept.
     pub(crate) fn kept_count(&self) -> usize {
         self.kept.iter().map(|kept| kept.count as usize).sum()
+    }
+
+    /// See [`crate::Connection::messages`].
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages
     }
 
     /// Highest position of an answer.
@@ -443,8 +454,8 @@ impl Session {
         };
         let lost = self.lost || self.kept.iter().any(is_lost);
         let opens = std::mem::take(&mut self.opens);
-        let next_id = self.next_id;
-        *self = Session { lost, opens, next_id, ..next };
+        let (next_id, messages) = (self.next_id, self.messages);
+        *self = Session { lost, opens, next_id, messages, ..next };
         waited_for
     }
 

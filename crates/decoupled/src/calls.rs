@@ -149,8 +149,11 @@ impl ClaimCalls {
 
     /// The attributes of the inode at a path below `root` in the global namespace, if there is one.
     pub(crate) fn file(&self, root: Ino, path: &[u8]) -> Result<Option<Attr>, RealmError> {
-        let answer = self.global(Query::Resolve { from: root, path: path.to_vec(), follow: false })?;
-        Ok(answer.and_then(attr_of))
+        let query = Query::Resolve { from: root, path: path.to_vec(), follow: false, sessions: Vec::new() };
+        Ok(match self.global(query)? {
+            Some(Answer::Resolved(path)) => path.end().map(|(attr, _)| attr.clone()),
+            _ => None,
+        })
     }
 
     /// The attributes of an inode in the global namespace; `None` if it is gone, or if this client may not see

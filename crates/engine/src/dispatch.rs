@@ -99,6 +99,7 @@ impl Engine {
             Call::LeaseNames { dir, numbers } => {
                 self.lease_names(*dir, *numbers, (task.session, slot), &request.cred, m)
             }
+            Call::Query(Query::Resolve { .. }) => self.resolve(task, slot, m),
             Call::Query(query) => {
                 if let Query::Open { ino, want } = query
                     && want & access::WRITE != 0

@@ -1,85 +1,236 @@
 //! Whole paths, resolved for clients that have nothing cached.
 //!
-//! Invariants: search permission is asked for in every directory on the way; at most 40 symbolic links.
+//! ```text
+//!   a/b/link/c      a, b on this plate         link: followed on its plate, its target before the rest
+//!     └─ b is another plate's ──▶ the rest goes there (peers/carrying.rs)
+//! ```
+//!
+//! Invariants:
+//! - Search permission is asked for in every directory on the way, on its plate; at most 40 symbolic links.
+//! - All that is passed on one plate is passed at one moment. Over plates each step is true at a moment of its own, while the
+//!   question is under way: as if the client had looked up name by name.
+//! - The client is told every name and inode that was passed, with leases, so that it need not ask for them again.
 
-use chiton_types::{Ino, Kind, Name, PATH_BYTES_MAX, Refusal};
+use chiton_types::{Attr, Ino, Kind, Name, PATH_BYTES_MAX, Position, Refusal, access};
+use chiton_wire::{Answer, LeaseMode, PASSED_MAX, Resolved, Walk};
 
-use crate::parts::Shards;
 use crate::query::QueryHandler;
+use crate::sessions::Slot;
 use crate::step::Stop;
 
-const LINKS_MAX: usize = 40;
+const LINKS_MAX: u8 = 40;
 
-impl QueryHandler<'_> {
-    /// The inode at the end of `path`.
-    pub(crate) fn resolve(&mut self, from: Ino, path: &[u8], follow: bool) -> Result<Ino, Stop> {
-        let cred = self.cred;
+/// A path on its way, and what it has passed.
+#[derive(Clone, Debug)]
+pub(crate) struct Going {
+    /// Components, the last one first.
+    todo: Vec<Vec<u8>>,
+    /// The inode that it has led to. It is not looked at yet.
+    at: Ino,
+    /// The directory in which that was found by its name.
+    below: Option<Ino>,
+    follow: bool,
+    must_be_dir: bool,
+    links: u8,
+    /// The client asked another plate. What it has pending here by write-behind did not come before the question.
+    is_carried: bool,
+    pub(crate) passed: Resolved,
+}
+
+/// How far a plate has carried a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    ToTheEnd,
+    /// It goes on at this inode of another plate.
+    To(Ino),
+}
+
+impl Going {
+    pub(crate) fn begin(root: Ino, from: Ino, path: &[u8], follow: bool) -> Result<Going, Refusal> {
         if path.is_empty() {
-            return Err(Refusal::NotFound.into());
+            return Err(Refusal::NotFound);
         }
-        let mut todo = components(path)?;
-        let mut at = if path[0] == b'/' { self.root } else { from };
-        let mut must_be_dir = path.ends_with(b"/");
-        let mut links = 0;
-        while let Some(part) = todo.pop() {
-            match &part[..] {
-                b"." => {
-                    self.shards.ns.access(cred, self.shards.directory(at)?, chiton_types::access::EXEC)?
-                }
-                b".." => {
-                    self.shards.ns.access(cred, self.shards.directory(at)?, chiton_types::access::EXEC)?;
-                    at = self.shards.ns.attr(at)?.parent;
-                }
-                name => {
-                    let name = Name::new(name)?;
-                    if self.shards.ns.has_decouplings() {
-                        // The answer does not say whether there is such a name.
-                        match self.shards.leads_on(at)? {
-                            true => self.shards.may_look_up(at, &name)?,
-                            false => self.shards.meets(at, false)?,
-                        }
-                    }
-                    self.clients.see_names(at, self.slot, self.m)?;
-                    let next = self.shards.ns.lookup(cred, at, &name)?.ok_or(Refusal::NotFound)?;
-                    let last = todo.is_empty();
-                    let kind = self.shards.ns.attr(next)?.kind;
-                    if kind != Kind::Symlink || (last && !follow && !must_be_dir) {
-                        at = next;
-                        continue;
-                    }
-                    links += 1;
-                    if links > LINKS_MAX {
-                        return Err(Refusal::Loop.into());
-                    }
-                    let target = self.shards.ns.readlink(next)?;
-                    if target.starts_with(b"/") {
-                        at = self.root;
-                    }
-                    must_be_dir |= last && target.ends_with(b"/");
-                    todo.extend(components(&target)?);
-                    if todo.iter().map(|part| part.len() + 1).sum::<usize>() > PATH_BYTES_MAX {
-                        return Err(Refusal::NameTooLong.into());
-                    }
-                }
-            }
+        Ok(Going {
+            todo: components(path)?,
+            at: if path[0] == b'/' { root } else { from },
+            below: None,
+            follow,
+            must_be_dir: path.ends_with(b"/"),
+            links: 0,
+            is_carried: false,
+            passed: Resolved::default(),
+        })
+    }
+
+    /// One that another plate has begun.
+    pub(crate) fn onward(walk: &Walk) -> Result<Going, Refusal> {
+        let Walk { at, below, ref rest, follow, must_be_dir, links } = *walk;
+        let below = Some(below).filter(|dir| *dir != Ino(0));
+        let todo = components(rest)?;
+        let passed = Resolved::default();
+        Ok(Going { todo, at, below, follow, must_be_dir, links, is_carried: true, passed })
+    }
+
+    /// What another plate needs in order to go on.
+    pub(crate) fn walk(&self) -> Walk {
+        let rest: Vec<&[u8]> = self.todo.iter().rev().map(|part| &part[..]).collect();
+        Walk {
+            at: self.at,
+            below: self.below.unwrap_or(Ino(0)),
+            rest: rest.join(&b'/'),
+            follow: self.follow,
+            must_be_dir: self.must_be_dir,
+            links: self.links,
         }
-        if must_be_dir {
-            self.shards.directory(at)?;
+    }
+
+    /// Another plate has gone on. False if the path ended there.
+    pub(crate) fn went(&mut self, passed: Resolved, onward: Option<&Walk>) -> Result<bool, Refusal> {
+        let before = std::mem::take(&mut self.passed);
+        let mut passed = passed;
+        passed.names.splice(0..0, before.names);
+        passed.inodes.splice(0..0, before.inodes);
+        passed.targets.splice(0..0, before.targets);
+        passed.names.truncate(PASSED_MAX);
+        if let Some(walk) = onward {
+            *self = Going { is_carried: self.is_carried, ..Going::onward(walk)? };
         }
-        Ok(at)
+        self.passed = passed;
+        Ok(onward.is_some())
+    }
+
+    /// The session that must wait for pending operations of others: of a carried path, any, for then the client's own may be pending
+    /// here too.
+    fn looks_as(&self, slot: Slot) -> Slot {
+        if self.is_carried { Slot::SERVER } else { slot }
+    }
+
+    /// The last change of anything that was passed on one plate.
+    pub(crate) fn last_change(&self) -> Position {
+        self.passed.inodes.iter().map(|(attr, _)| attr.position).max().unwrap_or_default()
+    }
+
+    fn pass(&mut self, attr: Attr, lease: LeaseMode) {
+        // The end is always told. Of what is passed so many are told that a path without links has room.
+        if self.passed.inodes.len() > PASSED_MAX {
+            self.passed.inodes.pop();
+        }
+        self.passed.inodes.push((attr, lease));
+    }
+
+    fn name(&mut self, dir: Ino, name: &Name, ino: Ino) {
+        if self.passed.names.len() < PASSED_MAX {
+            self.passed.names.push((dir, name.clone(), ino));
+        }
     }
 }
 
-impl Shards {
-    fn directory(&self, ino: Ino) -> Result<Ino, Stop> {
-        if self.ns.attr(ino)?.kind == Kind::Dir { Ok(ino) } else { Err(Refusal::NotDir.into()) }
+impl QueryHandler<'_> {
+    /// Follows a path as far as this plate has it.
+    pub(crate) fn walk(&mut self, going: &mut Going) -> Result<Carried, Stop> {
+        loop {
+            let at = going.at;
+            if !self.shards.ns.owns(at) {
+                return Ok(Carried::To(at));
+            }
+            self.await_unguarded(at)?;
+            let attr = self.shards.ns.attr(at)?;
+            let below = going.below.take();
+            let ends_here = going.todo.is_empty();
+            if let Some(dir) = below
+                && attr.kind == Kind::Symlink
+                && (!ends_here || going.follow || going.must_be_dir)
+            {
+                going.links += 1;
+                if going.links > LINKS_MAX {
+                    return Err(Refusal::Loop.into());
+                }
+                let target = self.shards.ns.readlink(at)?;
+                going.at = if target.starts_with(b"/") { self.root } else { dir };
+                going.must_be_dir |= ends_here && target.ends_with(b"/");
+                going.todo.extend(components(&target)?);
+                if going.todo.iter().map(|part| part.len() + 1).sum::<usize>() > PATH_BYTES_MAX {
+                    return Err(Refusal::NameTooLong.into());
+                }
+                if going.passed.targets.len() < usize::from(LINKS_MAX) {
+                    going.passed.targets.push((at, target));
+                }
+                let lease = self.clients.lease_looked_at(&attr, self.slot, self.m);
+                going.pass(attr, lease);
+                continue;
+            }
+            let Some(part) = going.todo.pop() else {
+                if going.must_be_dir && attr.kind != Kind::Dir {
+                    return Err(Refusal::NotDir.into());
+                }
+                self.end_at(going, attr)?;
+                return Ok(Carried::ToTheEnd);
+            };
+            if attr.kind != Kind::Dir {
+                return Err(Refusal::NotDir.into());
+            }
+            self.step(going, attr, &part)?;
+            if going.passed.absent.is_some() {
+                return Ok(Carried::ToTheEnd);
+            }
+        }
+    }
+
+    /// Looks one component up in a directory.
+    fn step(&mut self, going: &mut Going, dir: Attr, part: &[u8]) -> Result<(), Stop> {
+        let at = dir.ino;
+        if part == b"." || part == b".." {
+            self.shards.ns.access(self.cred, at, access::EXEC)?;
+            if part == b".." {
+                going.at = dir.parent;
+            }
+            return Ok(());
+        }
+        let name = Name::new(part)?;
+        if self.shards.ns.has_decouplings() {
+            // The answer does not say whether there is such a name.
+            match self.shards.leads_on(at)? {
+                true => self.shards.may_look_up(at, &name)?,
+                false => self.shards.meets(at, false)?,
+            }
+        }
+        self.clients.see_names(at, going.looks_as(self.slot), self.m)?;
+        let named = self.shards.ns.lookup(self.cred, at, &name)?;
+        let lease = self.clients.lease_looked_at(&dir, self.slot, self.m);
+        going.pass(dir, lease);
+        match named {
+            Some(next) => {
+                going.name(at, &name, next);
+                (going.at, going.below) = (next, Some(at));
+            }
+            None if going.todo.is_empty() => going.passed.absent = Some(name),
+            None => return Err(Refusal::NotFound.into()),
+        }
+        Ok(())
+    }
+
+    fn end_at(&mut self, going: &mut Going, attr: Attr) -> Result<(), Stop> {
+        if !self.shards.leads_on(attr.ino)? {
+            self.shards.meets(attr.ino, false)?;
+        }
+        let looks_as = going.looks_as(self.slot);
+        self.clients.see_names(attr.ino, looks_as, self.m)?;
+        if attr.kind != Kind::Dir && attr.nlink == 1 && self.shards.ns.owns(attr.parent) {
+            // Its only name may be gone.
+            self.clients.see_names(attr.parent, looks_as, self.m)?;
+        }
+        match self.attr_answer(attr)? {
+            Answer::Attr { attr, lease, .. } => going.pass(attr, lease),
+            _ => unreachable!("attributes are answered with attributes"),
+        }
+        Ok(())
     }
 }
 
 /// The parts between slashes, last one first.
-fn components(path: &[u8]) -> Result<Vec<Vec<u8>>, Stop> {
+fn components(path: &[u8]) -> Result<Vec<Vec<u8>>, Refusal> {
     if path.len() >= PATH_BYTES_MAX {
-        return Err(Refusal::NameTooLong.into());
+        return Err(Refusal::NameTooLong);
     }
     Ok(path.split(|b| *b == b'/').filter(|part| !part.is_empty()).rev().map(<[u8]>::to_vec).collect())
 }

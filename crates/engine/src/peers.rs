@@ -19,6 +19,7 @@
 //! - With one plate there is nothing of this ([`Engine::peers`] is `None`).
 
 mod births;
+mod carrying;
 mod crossing;
 mod effects;
 mod gauges;
@@ -33,8 +34,8 @@ mod waits;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use chiton_model::Event;
-use chiton_types::{Ino, PlateId, Plates, Position, Seq, SessionId, ShardId};
-use chiton_wire::{Answer, OpKey, PeerMessage};
+use chiton_types::{Ino, PlateId, Plates, Position, Refusal, Seq, SessionId, ShardId};
+use chiton_wire::{Answer, Failure, OpKey, PeerMessage};
 
 use guards::Asked;
 use order::Row;
@@ -45,6 +46,7 @@ use crate::parts::Queue;
 use crate::step::{Command, Progress, Step, Stop};
 use crate::wait_queue::{Task, Wait};
 
+pub(crate) use carrying::Resolving;
 pub(crate) use crossing::{Crossing, made_elsewhere};
 pub use gauges::PeerGauges;
 pub(crate) use moves::moves_directory;
@@ -70,6 +72,8 @@ pub(crate) struct Peers {
     guards: BTreeMap<Ino, Guard>,
     /// Own moves of directories that keep the token, with the positions of their decisions.
     moves: BTreeMap<OpKey, Position>,
+    /// Paths that other plates carry on for clients of this one.
+    carried: carrying::Carrying,
     /// Everything up to here is durable.
     durable: Position,
     /// Own numbers that others may use, by the first of a range.
@@ -170,6 +174,7 @@ impl Peers {
                 crossings: BTreeMap::new(),
                 guards: BTreeMap::new(),
                 moves: BTreeMap::new(),
+                carried: carrying::Carrying::default(),
                 durable: Position(0),
                 lent: BTreeMap::new(),
                 unborn: BTreeMap::new(),
@@ -369,6 +374,7 @@ impl Engine {
             | PeerMessage::AskPlace { .. }
             | PeerMessage::AskRealm { .. }
             | PeerMessage::RecallNames { .. }
+            | PeerMessage::Carry { .. }
             | PeerMessage::AskUnborn { .. } => peers.push_task(from, message, &mut self.queue),
             PeerMessage::Granted { key, attempt, ino, row } => {
                 if peers.granted((from, ino), key, attempt, row) {
@@ -388,6 +394,10 @@ impl Engine {
             }
             PeerMessage::Realm { ino, version, realm } => self.realm_came(ino, version, realm),
             PeerMessage::NamesRecalled { key } => self.names_recalled(from, key),
+            PeerMessage::Carried { number, passed, onward } => {
+                self.was_carried(from, number, Ok((passed, onward)));
+            }
+            PeerMessage::NotCarried { number, failure } => self.was_carried(from, number, Err(failure)),
             PeerMessage::Release { key } => self.end_guards(from, |_, guard| guard.key == key),
             PeerMessage::CarriedOut { upto } => {
                 self.settle_effects(from, upto);
@@ -439,6 +449,12 @@ impl Engine {
         for shard in asked {
             peers.send(from, PeerMessage::WantNumbers { shard }, &mut self.queue);
         }
+        peers
+            .carried
+            .keep(|number| !self.queue.waiting.select(|_, wait| *wait == Wait::Carried(number)).is_empty());
+        for message in peers.carried.asked_of(from) {
+            peers.send(from, message, &mut self.queue);
+        }
         for question in peers.asked_of(from).into_iter().chain(peers.asked_of_policies(&self.shards.ns, from))
         {
             peers.send(from, question, &mut self.queue);
@@ -473,7 +489,10 @@ impl Engine {
     }
 
     /// A request of another plate.
-    pub(crate) fn peer_task(&mut self, task: &Task, m: &Moment) -> Result<Answer, Stop> {
+    pub(crate) fn peer_task(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
+        if matches!(task.asked_by_peer(), Some((_, PeerMessage::Carry { .. }))) {
+            return self.carry_on(task, m);
+        }
         let Some((from, message)) = task.asked_by_peer() else { return Ok(Answer::Done) };
         match message {
             PeerMessage::Guard { takes_over, is_late, key, attempt, ino, name } => {
@@ -500,7 +519,10 @@ impl Engine {
             PeerMessage::AskUnborn { ino } => self.asked_unborn(*from, *ino)?,
             PeerMessage::Open { moves } => self.peer_opened(*from, moves),
             PeerMessage::NotComing { ino } => self.birth_not_coming(*ino),
+            PeerMessage::Carry { .. } => unreachable!("looked at above"),
             PeerMessage::Hello { .. }
+            | PeerMessage::Carried { .. }
+            | PeerMessage::NotCarried { .. }
             | PeerMessage::Collected { .. }
             | PeerMessage::Granted { .. }
             | PeerMessage::Occupied { .. }
@@ -519,6 +541,10 @@ impl Engine {
     pub(crate) fn fail_first_peer(&mut self) -> bool {
         let Some(peers) = &mut self.peers else { return false };
         let Some(task) = peers.tasks.pop_front() else { return false };
+        if let Some((from, PeerMessage::Carry { number, .. })) = task.asked_by_peer() {
+            let failure = Failure::Refused(Refusal::Io);
+            peers.send(*from, PeerMessage::NotCarried { number: *number, failure }, &mut self.queue);
+        }
         // The others are asked again after the next greeting.
         if let Some((from, PeerMessage::Guard { key, attempt, ino, .. })) = task.asked_by_peer() {
             let granted = PeerMessage::Granted { key: *key, attempt: *attempt, ino: *ino, row: None };

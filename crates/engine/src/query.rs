@@ -86,24 +86,16 @@ impl QueryHandler<'_> {
             Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.shards.ns.xattr(self.cred, *ino, name)?)),
             Query::ListXattr { ino } => Ok(Answer::Bytes(self.shards.ns.xattr_names(self.cred, *ino)?)),
             Query::Map { ino, offset, len } => self.map(*ino, *offset, *len),
-            Query::Resolve { from, path, follow } => {
-                let ino = self.resolve(*from, path, *follow)?;
-                if !self.shards.leads_on(ino)? {
-                    self.shards.meets(ino, false)?;
-                }
-                let attr = self.shards.ns.attr(ino)?;
-                self.attr_answer(attr)
-            }
-            Query::StatFs => unreachable!("the engine answers this"),
+            Query::Resolve { .. } | Query::StatFs => unreachable!("the engine answers this"),
         }
     }
 
     /// Waits while an operation over plates is about to change this inode.
-    fn await_unguarded(&self, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn await_unguarded(&self, ino: Ino) -> Result<(), Stop> {
         self.peers.map_or(Ok(()), |peers| peers.await_unguarded(&[ino]))
     }
 
-    fn attr_answer(&mut self, attr: Attr) -> Result<Answer, Stop> {
+    pub(crate) fn attr_answer(&mut self, attr: Attr) -> Result<Answer, Stop> {
         let (slot, m) = (self.slot, self.m);
         self.await_unguarded(attr.ino)?;
         if self.clients.opens.has(attr.ino, slot) {

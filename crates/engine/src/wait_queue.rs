@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use crate::growth::Round;
 use crate::leases::Leases;
 use crate::parts::Queue;
+use crate::peers::Resolving;
 use crate::realms::Merging;
 
 /// Names a waiting request until it is answered.
@@ -36,6 +37,8 @@ pub struct Task {
     pub(crate) done: Option<Box<(Position, Answer)>>,
     /// Of a merge: the events that are not done yet.
     pub(crate) merging: Option<Box<Merging>>,
+    /// Of a path that leads over several plates: how far it is.
+    pub(crate) resolving: Option<Box<Resolving>>,
     /// It is another plate that asks, and no session: what it asks.
     pub(crate) peer: Option<Box<(PlateId, PeerMessage)>>,
 }
@@ -52,6 +55,7 @@ impl Task {
             begun: false,
             done: None,
             merging: None,
+            resolving: None,
             peer: None,
         }
     }
@@ -109,6 +113,8 @@ pub(crate) enum Wait {
     Policies,
     /// That every plate has this operation's change of a policy.
     PolicySet(OpKey),
+    /// That another plate has carried a path on.
+    Carried(u64),
 }
 
 /// All waiting requests.

@@ -93,6 +93,8 @@ choice! {
             ]
             ino: Ino,
         }
+        /// To [`crate::Query::Resolve`].
+        16 Resolved(path: Resolved)
         /// Entries of a directory.
         5 Entries {
             [
@@ -131,6 +133,33 @@ choice! {
         10 Lock(lock: Option<Lock>)
         /// What concerns decoupled realms.
         11 Realm(answer: RealmAnswer)
+    }
+}
+
+record! {
+    /// A path, as far as it led: every name on it, and every inode.
+    #[derive(Clone, Debug, PartialEq, Eq, Default)]
+    pub struct Resolved "resolved path" {
+        /// Each name that was looked up, with its directory and the inode that bears it. At most as many as a client may learn
+        /// from one answer: the first ones.
+        pub names: Vec<(Ino, Name, Ino)> as Max<(Ino, Name, Ino), PASSED_MAX>,
+        /// The inodes that the path led to, each where it was met, with the lease that the session with its plate now has on it. The
+        /// last one is the end of the path. A lease on a directory covers its names.
+        pub inodes: Vec<(Attr, LeaseMode)>,
+        /// Targets of the symbolic links that were followed.
+        pub targets: Vec<(Ino, Vec<u8>)>,
+        /// The last inode is a directory that lacks this name, which was the last one of the path.
+        pub absent: Option<Name>,
+    }
+}
+
+/// Most names in an answer to [`crate::Query::Resolve`].
+pub const PASSED_MAX: usize = 1024;
+
+impl Resolved {
+    /// The inode at the end, with the lease on it; nothing if its name is absent.
+    pub fn end(&self) -> Option<&(Attr, LeaseMode)> {
+        self.inodes.last().filter(|_| self.absent.is_none())
     }
 }
 

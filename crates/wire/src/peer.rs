@@ -17,7 +17,9 @@
 
 use chiton_model::field::Fixed;
 use chiton_model::{choice, record};
-use chiton_types::{Attr, Ino, Kind, Name, PlateId, Seq, SessionId, ShardId};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Seq, SessionId, ShardId};
+
+use crate::answer::{Failure, Resolved};
 
 /// Names the token at plate 0 in place of an inode. An operation that gives a directory another parent guards it last of all, so that
 /// no two of them together make a loop.
@@ -54,6 +56,26 @@ record! {
         pub from: PlateId,
         pub to: PlateId,
         pub message: PeerMessage,
+    }
+}
+
+record! {
+    /// A path on its way from plate to plate.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Walk "path on its way" {
+        /// The inode that it has led to, of the receiver.
+        pub at: Ino,
+        /// The directory in which that was found by its name: if it is a symbolic link, its target begins there. 0: it was not found by
+        /// a name.
+        pub below: Ino,
+        /// The components that are left, with a slash between two.
+        pub rest: Vec<u8>,
+        /// Also follow a symbolic link at the end.
+        pub follow: bool,
+        /// The end must be a directory.
+        pub must_be_dir: bool,
+        /// Symbolic links that were followed so far.
+        pub links: u8,
     }
 }
 
@@ -143,6 +165,26 @@ choice! {
         /// The plate has recalled them.
         23 NamesRecalled {
             key: OpKey,
+        }
+        /// Carry a path on, for a client of the sender. `session`: the client's session with the receiver, which grants it leases.
+        24 Carry {
+            /// Counts what this start of the sender asks.
+            number: u64,
+            session: SessionId,
+            cred: Cred,
+            walk: Walk,
+        }
+        /// How far the path led. All that it shows is durable.
+        25 Carried {
+            number: u64,
+            passed: Resolved,
+            /// How it goes on from there; nothing if it ended.
+            onward: Option<Walk>,
+        }
+        /// It leads nowhere. All on which that rests is durable.
+        26 NotCarried {
+            number: u64,
+            failure: Failure,
         }
         /// The operation was refused or given up, or what it has moved is durable everywhere: its guards end, the token with them.
         5 Release {

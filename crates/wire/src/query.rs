@@ -2,7 +2,7 @@
 
 use chiton_model::choice;
 use chiton_model::field::{Bits, Fixed};
-use chiton_types::{Ino, Name};
+use chiton_types::{Ino, Name, SessionId};
 
 /// The bits of [`chiton_types::access`].
 type Access = Bits<7>;
@@ -63,13 +63,18 @@ choice! {
             /// Bytes asked for; the answer covers whole chunks of the map.
             len: u64 as Fixed,
         }
-        /// A whole path from a directory on, symbolic links included, at most 40; asks search permission on the way.
+        /// A whole path from a directory on, symbolic links included, at most 40; asks search permission on the way. The plates
+        /// carry it to each other: it is one question wherever the directories are. Answered with [`crate::Answer::Resolved`].
         41 Resolve {
-            /// Where relative paths begin (and absolute ones too: the root of this file system is [`Ino::ROOT`]).
+            /// Where a relative path begins. An absolute one, and what links make absolute, begins at the root.
             from: Ino,
+            /// At most 4,095 bytes.
             path: Vec<u8>,
             /// Also follow a symbolic link at the end.
             follow: bool,
+            /// The client's sessions with all plates, in their order: each plate that the path leads over grants its leases to its
+            /// own. Empty if there is one plate.
+            sessions: Vec<SessionId>,
         }
         /// Totals of the file system.
         42 StatFs

@@ -33,7 +33,12 @@ fn templates() -> Vec<Vec<u8>> {
         find("hostile"),
         Call::Batch { ops: ops(20), stop_on_failure: false },
         Call::Query(Query::ReadDir { dir: Ino::ROOT, cookie: 0, entries_max: 100, plus: true }),
-        Call::Query(Query::Resolve { from: Ino::ROOT, path: b"a/../b/c".to_vec(), follow: true }),
+        Call::Query(Query::Resolve {
+            from: Ino::ROOT,
+            path: b"a/../b/c".to_vec(),
+            follow: true,
+            sessions: vec![],
+        }),
         Call::Query(Query::Map { ino: Ino::ROOT, offset: 0, len: 1 << 40 }),
         Call::Commit { upto: Position(0) },
         Call::Lease { ino: Ino::ROOT, mode: LeaseMode::Shared },

@@ -4,7 +4,7 @@
 //!   Client ─▶ Routed ─┬─ one inode ──────────▶ its plate
 //!                     ├─ lookup, listing ────▶ the directory's plate ── elsewhere ─▶ the owners: GetAttr
 //!                     ├─ batch ──────────────▶ runs of operations, plate by plate, in order     runs.rs
-//!                     ├─ path ───────────────▶ component by component                           walk.rs
+//!                     ├─ path ───────────────▶ the plate of its start; the plates carry it on
 //!                     └─ commit, totals ─────▶ all plates at once
 //! ```
 //!
@@ -17,7 +17,6 @@
 
 mod chain;
 mod runs;
-mod walk;
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +27,7 @@ use std::time::Duration;
 use chiton_model::{Op, Outcome};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
-use chiton_types::{Attr, Cred, Ino, Mode, Plates, Position, Refusal, SessionId};
+use chiton_types::{Attr, Cred, Ino, Mode, PlateId, Plates, Position, Refusal, SessionId, ShardId};
 use chiton_wire::{Answer, Call, DirEntry, LeaseMode, Query, StatFs};
 
 use crate::in_flight::refusal;
@@ -64,7 +63,8 @@ enum Way {
     Listing(usize),
     /// Operations of several plates.
     Runs,
-    Walk,
+    /// A path, to the plate on which it begins.
+    Path(usize),
     Commit,
     Totals,
 }
@@ -91,11 +91,7 @@ impl Each {
 
     /// The plate for the session that writes a block; any can read it.
     fn writer(&self, writer: u64) -> usize {
-        let is_of = |plate: chiton_types::PlateId| {
-            let first = Ino::new(chiton_types::ShardId(self.plates.shards_of(plate).start), 0);
-            self.services[usize::from(plate.0)].session(first).0 == writer
-        };
-        self.plates.all().position(is_of).unwrap_or(0)
+        self.plates.all().position(|plate| self.session_with(plate).0 == writer).unwrap_or(0)
     }
 
     fn way(&self, call: &Call) -> Way {
@@ -127,7 +123,8 @@ impl Each {
                 | Query::GetXattr { ino, .. }
                 | Query::ListXattr { ino }
                 | Query::Map { ino, .. } => Way::To(self.index(*ino)),
-                Query::Resolve { .. } => Way::Walk,
+                Query::Resolve { path, .. } if path.starts_with(b"/") => Way::Path(self.index(Ino::ROOT)),
+                Query::Resolve { from, .. } => Way::Path(self.index(*from)),
                 Query::StatFs => Way::Totals,
             },
             Call::Commit { .. } => Way::Commit,
@@ -174,6 +171,20 @@ impl Each {
             }
             answer => answer,
         }
+    }
+
+    /// A question for a path, with the sessions to which the plates on the way grant their leases.
+    fn with_sessions(&self, mut call: Call) -> Call {
+        if let Call::Query(Query::Resolve { sessions, .. }) = &mut call {
+            *sessions = self.plates.all().map(|plate| self.session_with(plate)).collect();
+        }
+        call
+    }
+
+    /// This client's session with a plate.
+    fn session_with(&self, plate: PlateId) -> SessionId {
+        let first = Ino::new(ShardId(self.plates.shards_of(plate).start), 0);
+        self.services[usize::from(plate.0)].session(first)
     }
 
     fn ask_attr(&self, cred: &Cred, ino: Ino) -> Box<dyn Underway> {
@@ -271,7 +282,6 @@ impl Each {
         match (way, call) {
             (Way::Commit, _) => Ok(self.commit(|_, _| true).map(|()| Answer::Done)?),
             (Way::Totals, _) => self.totals(cred),
-            (_, Call::Query(Query::Resolve { from, path, follow })) => self.walk(cred, *from, path, *follow),
             _ => Err(Refusal::Io.into()),
         }
     }
@@ -365,7 +375,8 @@ impl Service for Routed {
             Way::Lookup(at) => each.look_up(at, cred, call),
             Way::Listing(at) => Chain::run(each.clone().start_listing(at, cred.clone(), call)),
             Way::Runs => Chain::run(Runs::begin(each.clone(), cred, call)),
-            way @ (Way::Walk | Way::Commit | Way::Totals) => each.call_many(&way, cred, &call),
+            Way::Path(at) => each.services[at].call(cred, each.with_sessions(call)),
+            way @ (Way::Commit | Way::Totals) => each.call_many(&way, cred, &call),
         }
     }
 
@@ -395,7 +406,8 @@ impl Service for Routed {
             Way::Lookup(at) => each.start_look_up(at, cred.clone(), call, LOOKUP_TRIES),
             Way::Listing(at) => each.start_listing(at, cred.clone(), call),
             Way::Runs => Runs::begin(each, cred, call),
-            way @ (Way::Walk | Way::Commit | Way::Totals) => Next::Answer(each.call_many(&way, cred, &call)),
+            Way::Path(at) => return each.services[at].start(cred, each.with_sessions(call)),
+            way @ (Way::Commit | Way::Totals) => Next::Answer(each.call_many(&way, cred, &call)),
         };
         Chain::begin(next)
     }
@@ -492,6 +504,10 @@ impl Connection for Routed {
 
     fn unsettled(&self) -> usize {
         self.0.services.iter().map(|service| service.unsettled()).sum()
+    }
+
+    fn messages(&self) -> u64 {
+        self.0.services.iter().map(|service| service.messages()).sum()
     }
 
     fn set_interrupted(&self, interrupted: Interrupted) {

@@ -338,25 +338,22 @@ fn listing_with_attributes_asks_the_owners() {
 }
 
 #[test]
-fn path_leads_over_plates() {
-    let site = Site::new(tree);
-    let resolve = |path: &[u8], follow| {
-        let call = Call::Query(Query::Resolve { from: Ino::ROOT, path: path.to_vec(), follow });
-        match site.routed.call(&Cred::ROOT, call) {
-            Ok(Answer::Attr { attr, .. }) => Ok(attr.ino),
-            Ok(other) => panic!("{other:?}"),
-            Err(error) => Err(error),
-        }
+fn path_is_one_question_with_the_sessions_of_all_plates() {
+    let site = Site::new(|_, _| Ok(Answer::Done));
+    let resolve = |from, path: &[u8], sessions: &[u64]| {
+        let sessions = sessions.iter().map(|session| SessionId(*session)).collect();
+        Call::Query(Query::Resolve { from, path: path.to_vec(), follow: true, sessions })
     };
-    let refused = |refusal: Refusal| Err(CallError::Refused(refusal));
-    assert_eq!(resolve(b"/", true), Ok(Ino::ROOT));
-    assert_eq!(resolve(b"/far/./file", true), Ok(ino(1, 21)));
-    assert_eq!(resolve(b"far/up", false), Ok(ino(1, 22)));
-    assert_eq!(resolve(b"far/up", true), Ok(ino(0, 10)), "back to the first plate");
-    assert_eq!(resolve(b"far/up/", false), Ok(ino(0, 10)), "a slash follows the link");
-    assert_eq!(resolve(b"far/none/x", true), refused(Refusal::NotFound));
-    assert_eq!(resolve(b"far/file/", true), refused(Refusal::NotDir));
-    assert_eq!(resolve(b"", true), refused(Refusal::NotFound));
+    let far = ino(1, 20);
+    for (from, path, plate) in [(Ino::ROOT, "far/file", 0), (far, "file", 1), (far, "/file", 0)] {
+        let before = site.asked(plate).len();
+        let ask = resolve(from, path.as_bytes(), &[]);
+        assert_eq!(site.routed.call(&Cred::ROOT, ask.clone()), Ok(Answer::Done));
+        assert_eq!(site.routed.start(&Cred::ROOT, ask).wait(), Ok(Answer::Done));
+        let told = resolve(from, path.as_bytes(), &[70, 71]);
+        assert_eq!(site.asked(plate)[before..], [told.clone(), told]);
+    }
+    assert_eq!((site.asked(0).len(), site.asked(1).len()), (4, 2));
 }
 
 /// Makes each name but `refused`, and notes nothing.

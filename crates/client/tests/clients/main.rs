@@ -1,6 +1,7 @@
 //! Clients of a real server: over its socket, and over its death.
 
 mod blocked;
+mod paths;
 mod plates;
 mod restarts;
 mod rights;

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use chiton_types::codec::{Malformed, Put, Take};
-use chiton_types::{Capabilities, ID_RANGES_MAX, IdMaps, IdRange, Privileges, Scope};
+use chiton_types::{Capabilities, Cred, ID_RANGES_MAX, IdMaps, IdRange, Privileges, Scope};
 
 use super::{Code, Fixed, Max, Sample};
 use crate::code;
@@ -27,6 +27,15 @@ type Ranges = Max<IdRange, ID_RANGES_MAX>;
 
 crate::record_code! { IdRange "range of ids" { first: u32 as Fixed, count: u32 as Fixed } }
 crate::record_code! { IdMaps "maps of ids" { users: Vec<IdRange> as Ranges, groups: Vec<IdRange> as Ranges } }
+
+crate::record_code! { Cred "caller" {
+    uid: u32 as Fixed,
+    gid: u32 as Fixed,
+    groups: Option<Arc<[u32]>> as Option<Groups>,
+    privileges: Option<Privileges>,
+    protected_hardlinks: bool,
+    umask: u16,
+} }
 
 impl Code<Arc<[u32]>> for Groups {
     const BYTES_MIN: usize = 1;

@@ -140,10 +140,12 @@ fn rows_come_when_they_are_needed_and_what_changes_is_its_own() {
     };
     s.op(op);
     // Upwards it ends at its root, for paths and for the search for loops.
-    let resolve =
-        |path: &str| s.query(Query::Resolve { from: subtree.root, path: path.into(), follow: true });
+    let resolve = |path: &str| {
+        s.query(Query::Resolve { from: subtree.root, path: path.into(), follow: true, sessions: vec![] })
+    };
     for path in ["/moved/deep", "../../moved/deep", "moved/../../moved/deep"] {
-        assert!(matches!(resolve(path), Ok(Answer::Attr { attr, .. }) if attr.kind == Kind::File), "{path}");
+        let Ok(Answer::Resolved(found)) = resolve(path) else { panic!("{path}") };
+        assert!(found.end().is_some_and(|(attr, _)| attr.kind == Kind::File), "{path}");
     }
     let below = Op::Rename {
         from: subtree.root,

@@ -237,7 +237,12 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
                 Call::Query(Query::Open { ino: f, want: access::READ }),
                 Call::Query(Query::ReadDir { dir: job, cookie: 0, entries_max: 10, plus: false }),
                 Call::Query(Query::Map { ino: f, offset: 0, len: 10 }),
-                Call::Query(Query::Resolve { from: Ino::ROOT, path: b"/out/job/dir".to_vec(), follow: true }),
+                Call::Query(Query::Resolve {
+                    from: Ino::ROOT,
+                    path: b"/out/job/dir".to_vec(),
+                    follow: true,
+                    sessions: vec![],
+                }),
                 Call::Lease { ino: f, mode: LeaseMode::Shared },
             ];
             for look in looks {

@@ -119,6 +119,7 @@ fn leases_in(reply: &Reply, question: &Question) -> Vec<(Ino, LeaseMode)> {
             std::iter::once((attr.ino, *lease)).chain(of_names(*parent_leased)).collect()
         }
         Ok(Answer::Absent { parent_leased, .. }) => of_names(*parent_leased).into_iter().collect(),
+        Ok(Answer::Resolved(path)) => path.inodes.iter().map(|(attr, lease)| (attr.ino, *lease)).collect(),
         Ok(Answer::Entries { entries, parent_leased, .. }) => {
             let attrs = entries.iter().filter_map(|entry| entry.attr.as_ref());
             attrs.map(|(attr, lease)| (attr.ino, *lease)).chain(of_names(*parent_leased)).collect()
