@@ -100,6 +100,11 @@ impl Client {
         let (mut at, mut links, mut must_be_dir) = (self.root, 0, path.ends_with(b"/"));
         let mut todo = components(path);
         while let Some(part) = todo.last() {
+            if let Some(next) = self.dots_in_cache(at, part) {
+                at = next;
+                todo.pop();
+                continue;
+            }
             let name = Name::new(part).ok().filter(|_| part != b"." && part != b"..");
             let found = name.and_then(|name| self.name_in_cache(at, &name));
             let is_last = todo.len() == 1;
@@ -141,6 +146,16 @@ impl Client {
             Wanted::Attributes { .. } => cache.attr(at).is_some() && self.is_fresh(at),
         };
         (is_known && !self.core.embedded).then_some(Known::End(at))
+    }
+
+    /// Where `.` or `..` leads, if that is cached and the caller may search the directory.
+    fn dots_in_cache(&self, dir: Ino, part: &[u8]) -> Option<Ino> {
+        if part != b"." && part != b".." {
+            return None;
+        }
+        let attr = self.core.cache.attr(dir).filter(|attr| attr.kind == Kind::Dir && self.is_fresh(dir))?;
+        let may_search = self.core.cache.is_open(dir) || self.may_search_cached(&self.caller(), dir)?;
+        may_search.then_some(if part == b"." { dir } else { attr.parent })
     }
 
     /// The inode that bears a name (`None` inside: there is none), if that is cached and the caller may search the directory.

@@ -29,6 +29,8 @@ use crate::wait_queue::{Task, Wait};
 
 /// Plates at which a path is asked for, one after the other, at most: each component may be on another one, and each link may lead back.
 const HOPS_MAX: u32 = 4_096;
+/// A path is followed from its start again so often.
+const TRIES_MAX: u32 = 8;
 
 /// How far a request for a path is that leads over several plates.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub(crate) struct Resolving {
     /// The answer, once it has come.
     said: Option<Said>,
     hops: u32,
+    /// How often it has begun again: an inode went while the path was on its way to its plate.
+    tries: u32,
     /// At the plate that was asked: the answer, and the position that must be durable first.
     shown: Option<(Position, PeerMessage)>,
 }
@@ -69,6 +73,26 @@ impl Carrying {
 impl Engine {
     /// A client's question for a path.
     pub(crate) fn resolve(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
+        loop {
+            let resolved = self.resolve_on(task, slot, m);
+            let is_gone = matches!(resolved, Err(Stop::Fail(Failure::Refused(Refusal::Stale))));
+            let Some(resolving) =
+                task.resolving.as_mut().filter(|resolving| is_gone && resolving.tries < TRIES_MAX)
+            else {
+                return resolved;
+            };
+            let Call::Query(Query::Resolve { from, path, follow, .. }) = &task.request.call else {
+                return resolved;
+            };
+            // Its name led here at one moment, and is another's or nobody's by now.
+            let going = Going::begin(self.settings.root, *from, path, *follow)?;
+            let tries = resolving.tries + 1;
+            **resolving = Resolving { going, asked: None, said: None, hops: 0, tries, shown: None };
+        }
+    }
+
+    /// Goes on from where it is.
+    fn resolve_on(&mut self, task: &mut Task, slot: Slot, m: &Moment) -> Result<Answer, Stop> {
         let Call::Query(Query::Resolve { from, path, follow, sessions }) = &task.request.call else {
             unreachable!("called for paths only")
         };
@@ -86,9 +110,9 @@ impl Engine {
             // What follows may have to wait for rows, and begin here again.
             resolving.asked = None;
         }
-        let (mut going, hops) = match &task.resolving {
-            Some(resolving) => (resolving.going.clone(), resolving.hops + 1),
-            None => (Going::begin(self.settings.root, *from, path, *follow)?, 1),
+        let (mut going, hops, tries) = match &task.resolving {
+            Some(resolving) => (resolving.going.clone(), resolving.hops + 1, resolving.tries),
+            None => (Going::begin(self.settings.root, *from, path, *follow)?, 1, 0),
         };
         let next = match self.queries(cred, slot, m).walk(&mut going)? {
             Carried::ToTheEnd => return Ok(Answer::Resolved(going.passed)),
@@ -108,7 +132,7 @@ impl Engine {
             peers.send(plate, message, &mut self.queue);
         }
         task.resolving =
-            Some(Box::new(Resolving { going, asked: Some(number), said: None, hops, shown: None }));
+            Some(Box::new(Resolving { going, asked: Some(number), said: None, hops, tries, shown: None }));
         Err(Stop::Wait(Wait::Carried(number)))
     }
 
@@ -146,7 +170,8 @@ impl Engine {
                 let (going, message) = self.walk_on((number, walk), cred, slot, m)?;
                 let position = going.last_change();
                 let shown = Some((position, message.clone()));
-                task.resolving = Some(Box::new(Resolving { going, asked: None, said: None, hops: 0, shown }));
+                task.resolving =
+                    Some(Box::new(Resolving { going, asked: None, said: None, hops: 0, tries: 0, shown }));
                 (position, message)
             }
         };
