@@ -236,6 +236,31 @@ impl Cluster {
         drop(self.servers[number].process.take());
     }
 
+    /// A kill -9 of the last mount.
+    pub(crate) fn kill_mount(&mut self) {
+        drop(self.mounts.pop());
+    }
+
+    /// The number of a server in the map.
+    pub(crate) fn id_of(&self, number: usize) -> Result<u64> {
+        let status = self.status_of_all()?;
+        let is_it =
+            |server: &&serde_json::Value| server["addresses"][0] == self.servers[number].address.as_str();
+        let known = status["servers"].as_array().and_then(|servers| servers.iter().find(is_it));
+        let id = known.and_then(|server| server["id"].as_u64());
+        id.ok_or_else(|| format!("the status lacks the server at {}", self.servers[number].address))
+    }
+
+    /// The etcd, as programs name it.
+    pub(crate) fn monitor(&self) -> &str {
+        &self.monitor
+    }
+
+    /// The identity of a client that may change everything.
+    pub(crate) fn client_identity(&self) -> &Path {
+        &self.identities.client
+    }
+
     pub(crate) fn signal_server(&self, number: usize, signal: Signal) {
         self.servers[number].process.iter().for_each(|process| process.signal(signal));
     }
@@ -275,6 +300,31 @@ impl Cluster {
             std::thread::sleep(PAUSE);
         }
         Ok(())
+    }
+
+    /// Waits until a server that was started again lives, and hands plates over until each server has its share.
+    pub(crate) fn balance_after_restart(&self, number: usize) -> Result<()> {
+        let began = Instant::now();
+        let lives = || -> Result<bool> {
+            let status = self.status_of_all()?;
+            let is_it =
+                |server: &&serde_json::Value| server["addresses"][0] == self.servers[number].address.as_str();
+            let known = status["servers"].as_array().and_then(|servers| servers.iter().find(is_it));
+            Ok(known.is_some_and(|server| server["up"] == true))
+        };
+        while !lives()? {
+            self.check_deadline(began)?;
+            std::thread::sleep(PAUSE);
+        }
+        self.chiton(&["cluster", "rebalance"])?;
+        self.await_health()
+    }
+
+    fn check_deadline(&self, began: Instant) -> Result<()> {
+        match began.elapsed() < DEADLINE {
+            true => Ok(()),
+            false => Err(format!("the servers do not settle: {}", self.status())),
+        }
     }
 
     /// Waits until each plate has a server.

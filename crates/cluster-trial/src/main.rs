@@ -17,6 +17,7 @@
 mod cluster;
 mod faults;
 mod load;
+mod measure;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +41,7 @@ type Result<T, E = String> = std::result::Result<T, E>;
 #[derive(Debug, Parser)]
 #[command(
     about,
-    after_help = "Examples:\n  ./x cluster                                 3 servers and a standby; ends at Ctrl-C\n  ./x cluster --servers 4 --standby 1 --check  faults under load, and a comparison\n  ./x cluster --check --seconds 600 --etcd 3"
+    after_help = "Examples:\n  ./x cluster                                 3 servers and a standby; ends at Ctrl-C\n  ./x cluster --servers 4 --standby 1 --check  faults under load, and a comparison\n  ./x cluster --check --seconds 600 --etcd 3\n  ./x cluster --measure --entries 1000000     take-overs and hand-overs, beside their goals"
 )]
 struct Arguments {
     /// The program to run.
@@ -67,6 +68,27 @@ struct Arguments {
     /// Put load on the mounts, let servers die, and compare; ends with 0 only if nothing is missing.
     #[arg(long)]
     check: bool,
+    /// Measure take-overs, hand-overs, and the changes of the map, and compare them with the goals.
+    #[arg(long, conflicts_with = "check")]
+    measure: bool,
+    /// Servers that --measure kills, one after the other.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    kills: u16,
+    /// Entries of the plate that --measure hands over.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
+    entries: u32,
+    /// Hand-overs that --measure times.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    moves: u16,
+    /// Servers that follow the map whose changes --measure times.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=300))]
+    followers: u16,
+    /// Operations during which --measure counts the messages to the etcd.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    operations: u32,
+    /// Print the result of --measure as JSON.
+    #[arg(long, requires = "measure")]
+    json: bool,
     /// How long the load and the faults of --check last.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=86_400))]
     seconds: u64,
@@ -111,6 +133,21 @@ fn run(args: &Arguments) -> Result<()> {
     let cluster = Cluster::start(&args.chiton, &dir, &shape)?;
     if args.check {
         return check(args, cluster, signals);
+    }
+    if args.measure {
+        let size = measure::Size {
+            kills: args.kills,
+            entries: args.entries,
+            moves: args.moves,
+            followers: args.followers,
+            operations: args.operations,
+        };
+        let figures = measure::run(cluster, &size)?;
+        match args.json {
+            true => println!("{}", measure::json(&figures)?),
+            false => println!("{}", measure::table(&figures)),
+        }
+        return Ok(());
     }
     show(&cluster, signals);
     cluster.end()
