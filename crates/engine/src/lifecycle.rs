@@ -182,6 +182,15 @@ impl Engine {
         }
     }
 
+    /// Says which clients have a connection to this server, by their identities, while sessions are coming back.
+    pub fn note_present(&mut self, is_present: impl Fn(&str) -> bool) {
+        let sessions = &self.clients.sessions;
+        let is_gone = |id| sessions.get(id).is_some_and(|session| !is_present(&session.identity));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.note_gone(is_gone);
+        }
+    }
+
     /// A request while sessions are coming back.
     pub(crate) fn request_in_recovery(&mut self, mut task: Task, m: &Moment) -> Step {
         if self.clients.sessions.get(task.session).is_none() {

@@ -2,8 +2,8 @@
 //! again.
 //!
 //! ```text
-//!   start ── sessions resume, declare, resends collected ──▶ all have declared and sent all, or grace over (up to
-//!            three times, while a session that is back goes on sending)
+//!   start ── sessions resume, declare, resends collected ──▶ all have declared and sent all, or grace over (longer
+//!            while a session that is back goes on sending), or all that are missing are gone
 //!         ── resends carried out in the order of their former positions ──▶ new requests
 //! ```
 //!
@@ -16,6 +16,8 @@
 //!   operations that were never answered, in the order of the starts that got them first. If an answered one is refused, those of
 //!   them go before it that may explain its former answer ([`Resends::explaining`]).
 //! - A connection that resumes a session declares: its declaration over an earlier connection does not count.
+//! - A client that is gone is not waited for any longer than it may believe its cache: it has no connection to this server,
+//!   although clients of a cluster connect to every plate, and at once. If it comes back all the same, its session is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,6 +32,37 @@ use crate::wait_queue::Task;
 /// Most graces to wait for sessions that are back and still send.
 const GRACES_MAX: u32 = 3;
 
+/// How long which sessions are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// When the sessions could come back from.
+    pub(crate) opened: Duration,
+    /// From then on, for those that are not back.
+    pub(crate) grace: Duration,
+    /// From then on at most, for those that are back and still send.
+    pub(crate) sending_max: Duration,
+    /// Clients that are gone are waited for until then: nothing that an earlier start answered is believed any more.
+    pub(crate) gone_until: Duration,
+}
+
+impl Window {
+    /// Makes no difference between clients that are gone and others.
+    #[cfg(test)]
+    fn plain(opened: Duration, grace: Duration) -> Window {
+        Window { opened, grace, sending_max: GRACES_MAX * grace, gone_until: opened + grace }
+    }
+
+    /// `claimed`: the start before this one answered nothing after that. `session`: how long a silent session lives.
+    pub(crate) fn new(
+        (claimed, opened): (Duration, Duration),
+        grace: Duration,
+        gone: Duration,
+        session: Duration,
+    ) -> Window {
+        Window { opened, grace, sending_max: session.max(GRACES_MAX * grace), gone_until: claimed + gone }
+    }
+}
+
 /// A debt of a known session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owes {
@@ -42,12 +75,13 @@ enum Owes {
 /// State of the window.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    begun: Duration,
-    grace: Duration,
+    window: Window,
     owes: BTreeMap<SessionId, Owes>,
     /// Sessions that are back and have not declared: their clients may still believe what they cached before, and what
     /// they hold is not known here.
     undeclared: BTreeSet<SessionId>,
+    /// Of the sessions that have not come back, those whose clients are gone.
+    gone: BTreeSet<SessionId>,
     collected: Vec<Task>,
     /// What is collected of each session: the numbers of requests, with how many operations each has. Over another connection the same
     /// come again.
@@ -55,15 +89,17 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Waits for these sessions from `begun` on for `grace`, and longer for sessions that are back and still send.
-    pub(crate) fn new(
-        sessions: impl Iterator<Item = SessionId>,
-        begun: Duration,
-        grace: Duration,
-    ) -> Recovery {
+    /// Waits for these sessions.
+    pub(crate) fn new(sessions: impl Iterator<Item = SessionId>, window: Window) -> Recovery {
         let owes = sessions.map(|id| (id, Owes::Itself)).collect();
-        let (undeclared, collected, here) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-        Recovery { begun, grace, owes, undeclared, collected, here }
+        let (undeclared, gone) = (BTreeSet::new(), BTreeSet::new());
+        Recovery { window, owes, undeclared, gone, collected: Vec::new(), here: BTreeMap::new() }
+    }
+
+    /// Takes note of the clients that are gone, of those that have not come back.
+    pub(crate) fn note_gone(&mut self, is_gone: impl Fn(SessionId) -> bool) {
+        let away = self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id);
+        self.gone = away.filter(|id| is_gone(*id)).collect();
     }
 
     /// A session is back and will send `operations` again.
@@ -103,12 +139,15 @@ impl Recovery {
     /// True when there is nothing more to wait for. `heard`: when a session said something last.
     pub(crate) fn is_over(&self, mono: Duration, heard: impl Fn(SessionId) -> Duration) -> bool {
         // Blocks that go before the operations may be many.
-        let is_sending = |id: &SessionId| self.owes[id] != Owes::Itself && mono < heard(*id) + self.grace;
+        let Window { opened, grace, sending_max, gone_until } = self.window;
+        let is_sending = |id: &SessionId| self.owes[id] != Owes::Itself && mono < heard(*id) + grace;
+        let is_gone = |id: &SessionId| self.owes[id] == Owes::Itself && self.gone.contains(id);
         let missing = self.missing();
-        let waited = mono.saturating_sub(self.begun);
+        let waited = mono.saturating_sub(opened);
         missing.is_empty()
-            || waited >= GRACES_MAX * self.grace
-            || (waited >= self.grace && !missing.iter().any(is_sending))
+            || waited >= sending_max
+            || (waited >= grace && !missing.iter().any(is_sending))
+            || (mono >= gone_until && missing.iter().all(is_gone))
     }
 
     /// Sessions that did not come back, or did not declare, or have not sent all that they owe.
@@ -203,8 +242,10 @@ mod tests {
     #[test]
     fn resends_take_their_former_order() {
         let late = Duration::from_secs(10);
-        let mut r =
-            Recovery::new([SessionId(1), SessionId(2), SessionId(3)].into_iter(), Duration::ZERO, late);
+        let mut r = Recovery::new(
+            [SessionId(1), SessionId(2), SessionId(3)].into_iter(),
+            Window::plain(Duration::ZERO, late),
+        );
         assert!(!r.is_over(Duration::ZERO, never));
         r.resumed(SessionId(2), 3);
         for (session, seq, position) in [(2, 5, 0), (2, 3, 20), (2, 4, 40)] {
@@ -227,7 +268,7 @@ mod tests {
     #[test]
     fn what_an_earlier_start_got_comes_before_what_a_later_one_got() {
         let both = [SessionId(1), SessionId(2)];
-        let mut r = Recovery::new(both.into_iter(), Duration::ZERO, Duration::from_secs(10));
+        let mut r = Recovery::new(both.into_iter(), Window::plain(Duration::ZERO, Duration::from_secs(10)));
         let sent_to = |session, seq, boot| {
             let mut task = task(session, seq, 0);
             task.request.again = Some(Again { boot, ..Again::default() });
@@ -243,7 +284,8 @@ mod tests {
     #[test]
     fn who_is_back_and_sends_is_waited_for_longer_and_then_forgotten() {
         let seconds = Duration::from_secs;
-        let mut r = Recovery::new([1, 2, 3].map(SessionId).into_iter(), seconds(5), seconds(10));
+        let mut r =
+            Recovery::new([1, 2, 3].map(SessionId).into_iter(), Window::plain(seconds(5), seconds(10)));
         r.resumed(SessionId(1), 2);
         r.resumed(SessionId(2), 0);
         r.declared(SessionId(1));
@@ -268,7 +310,8 @@ mod tests {
     /// A connection brings the first of them and breaks, and the next one brings all again.
     #[test]
     fn what_comes_once_more_counts_once() {
-        let mut r = Recovery::new([SessionId(1)].into_iter(), Duration::ZERO, Duration::from_secs(10));
+        let mut r =
+            Recovery::new([SessionId(1)].into_iter(), Window::plain(Duration::ZERO, Duration::from_secs(10)));
         r.resumed(SessionId(1), 3);
         r.declared(SessionId(1));
         r.collect(task(1, 5, 7));
@@ -287,8 +330,11 @@ mod tests {
     #[test]
     fn no_sessions_no_window() {
         let nine = Duration::from_secs(9);
-        assert!(Recovery::new(std::iter::empty(), Duration::ZERO, nine).is_over(Duration::ZERO, never));
-        let mut r = Recovery::new([SessionId(1)].into_iter(), Duration::ZERO, nine);
+        assert!(
+            Recovery::new(std::iter::empty(), Window::plain(Duration::ZERO, nine))
+                .is_over(Duration::ZERO, never)
+        );
+        let mut r = Recovery::new([SessionId(1)].into_iter(), Window::plain(Duration::ZERO, nine));
         r.gone(SessionId(1));
         assert!(r.is_over(Duration::ZERO, never));
     }
@@ -296,7 +342,8 @@ mod tests {
     #[test]
     fn a_session_that_is_back_counts_when_it_has_declared() {
         let ten = Duration::from_secs(10);
-        let mut r = Recovery::new([SessionId(1), SessionId(2)].into_iter(), Duration::ZERO, ten);
+        let mut r =
+            Recovery::new([SessionId(1), SessionId(2)].into_iter(), Window::plain(Duration::ZERO, ten));
         r.resumed(SessionId(1), 0);
         r.resumed(SessionId(2), 0);
         assert!(!r.is_over(Duration::ZERO, never), "neither may know that it must not believe its cache");
@@ -311,5 +358,41 @@ mod tests {
         assert_eq!(r.missing(), [SessionId(2)]);
         r.gone(SessionId(2));
         assert!(r.is_over(Duration::ZERO, never));
+    }
+
+    /// S120: a client that died with the server does not make the others wait.
+    #[test]
+    fn clients_that_are_gone_are_waited_for_only_while_they_may_believe_their_caches() {
+        let ms = Duration::from_millis;
+        let window = Window::new((ms(5_000), ms(5_300)), ms(1_000), ms(750), ms(30_000));
+        let mut r = Recovery::new([1, 2, 3].map(SessionId).into_iter(), window);
+        r.resumed(SessionId(1), 0);
+        r.declared(SessionId(1));
+        r.note_gone(|id| id != SessionId(2));
+        assert!(!r.is_over(ms(5_750), never), "one is neither back nor gone");
+        r.note_gone(|_| true);
+        assert!(!r.is_over(ms(5_749), never), "a cache may still be believed");
+        assert!(r.is_over(ms(5_750), never));
+        r.resumed(SessionId(2), 1);
+        assert!(!r.is_over(ms(5_750), never), "one came back after all, and sends");
+        r.note_gone(|id| id == SessionId(3));
+        r.declared(SessionId(2));
+        r.collect(task(2, 5, 7));
+        assert!(r.is_over(ms(5_750), never));
+        r.note_gone(|_| false);
+        assert!(!r.is_over(ms(6_299), never), "the last may be on its way");
+        assert!(r.is_over(ms(6_300), never));
+        assert_eq!(r.missing(), [SessionId(3)]);
+    }
+
+    #[test]
+    fn a_short_window_waits_for_those_that_send_as_long_as_their_sessions_live() {
+        let ms = Duration::from_millis;
+        let window = Window::new((ms(0), ms(0)), ms(1_000), ms(750), ms(30_000));
+        let mut r = Recovery::new([SessionId(1)].into_iter(), window);
+        r.resumed(SessionId(1), 1);
+        r.declared(SessionId(1));
+        assert!(!r.is_over(ms(29_999), |_| ms(29_500)));
+        assert!(r.is_over(ms(30_000), |_| ms(29_500)));
     }
 }

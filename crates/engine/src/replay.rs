@@ -22,7 +22,7 @@ use crate::moment::Moment;
 use crate::opens::Opens;
 use crate::parts::{Clients, Output, Queue, Shards};
 use crate::peers::Peers;
-use crate::recovery::Recovery;
+use crate::recovery::{Recovery, Window};
 use crate::rows::OwnRows;
 use crate::sessions::Sessions;
 use crate::sessions::parse_event_identity;
@@ -197,8 +197,8 @@ impl Engine {
     }
 
     /// All is replayed: reserves inode numbers and waits for known sessions. The frames must be durable before the
-    /// first request.
-    pub fn begin(&mut self, m: &Moment) {
+    /// first request. `claimed`: the server before this one answered nothing after that.
+    pub fn begin(&mut self, claimed: Duration, m: &Moment) {
         self.shards.inodes = Inodes::new(&self.shards.marks_at_start);
         for shard in 0..self.shards.inodes.shard_count() as u16 {
             let counter_end =
@@ -209,8 +209,11 @@ impl Engine {
         let known = self.clients.session_ids().into_iter();
         self.shards.orphans = self.shards.ns.orphans().into_iter().collect();
         self.clients.leases.decoupled(self.shards.ns.has_decouplings());
-        let grace = Duration::from_millis(u64::from(self.settings.grace_ms));
-        self.recovery = Some(Recovery::new(known, m.mono, grace));
+        let [grace, gone, session] =
+            [self.settings.grace_ms, self.settings.gone_ms, self.settings.session_ms]
+                .map(|ms| Duration::from_millis(ms.into()));
+        let window = Window::new((claimed, m.mono), grace, gone, session);
+        self.recovery = Some(Recovery::new(known, window));
         self.recovery_step(m);
     }
 

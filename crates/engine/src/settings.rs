@@ -9,6 +9,9 @@ pub struct Settings {
     pub session_ms: u32,
     /// How long a restarted server waits for sessions to come back.
     pub grace_ms: u32,
+    /// The same for sessions of clients that are gone ([`crate::Engine::note_present`]): not shorter than the time for which clients believe
+    /// what they have cached.
+    pub gone_ms: u32,
     /// About how many leases are kept before the oldest are recalled.
     pub lease_entries_max: usize,
     /// How long after a recall for a change nobody is given a lease on the inode unasked.

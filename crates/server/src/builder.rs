@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use chiton_engine::{Engine, Moment, Settings};
 use chiton_journal::{
@@ -138,7 +139,8 @@ impl Builder {
             let whose = ground.journal_name();
             (options.log)(&format!("replayed {events} events of {whose} in {seconds:.1} s"));
         }
-        let session_ids = ground.begin(&journal, &m)?;
+        let opened = Moment { now: world.now(), mono: world.monotonic(), ..m };
+        let session_ids = ground.begin(&journal, m.mono, &opened)?;
 
         let bytes_max = if reserved == 0 { u64::MAX } else { reserved / 4 * 3 };
         let policy = CheckpointPolicy {
@@ -373,15 +375,15 @@ impl Ground {
         }
     }
 
-    /// Reserves the ids of sessions, and has the engine begin.
-    fn begin(&mut self, journal: &Journal, m: &Moment) -> Result<SessionIds, StartError> {
+    /// Reserves the ids of sessions, and has the engine begin. `claimed`: when the start began.
+    fn begin(&mut self, journal: &Journal, claimed: Duration, m: &Moment) -> Result<SessionIds, StartError> {
         match self.kind {
             Kind::Serving => {
                 let mark = self.writer.0;
                 let reserved_to =
                     session_ids::reserve(&*self.meta.get(), mark).map_err(|e| store_error(&e))?;
                 self.engine.set_filesystem(self.info.filesystem);
-                self.engine.begin(m);
+                self.engine.begin(claimed, m);
                 let failed = |e: JournalError| StartError::Failed(e.to_string());
                 let (frames, events) = self.engine.frames();
                 let last = journal.append(frames, events).map_err(failed)?;

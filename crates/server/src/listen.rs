@@ -81,6 +81,8 @@ impl Service for PlatesService {
                 (false, _) => no_plate(hello.plate, self.table.count()),
             });
         };
+        // From its greeting on: the client lives, even if the plate is not ready for it.
+        self.table.connected(sender.id(), &hello.identity);
         let service = Arc::new(PlateService(running.plate.clone()));
         self.by_connection.write().insert(sender.id(), service.clone());
         service.open(hello, sender)
@@ -103,6 +105,7 @@ impl Service for PlatesService {
     }
 
     fn closed(&self, conn: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {
+        self.table.disconnected(conn);
         let service = self.by_connection.write().remove(&conn);
         if let Some(service) = service {
             service.closed(conn, opened, why);

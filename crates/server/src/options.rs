@@ -40,6 +40,9 @@ pub struct ServerOptions {
     /// Clients believe what they have cached for at most so long after the last word from their server, also if it waits longer for
     /// its sessions after a restart.
     pub belief_ms_max: u32,
+    /// How long a restarted server waits for sessions of clients that have no connection to it, at most `grace_ms`, counted from the time
+    /// when it claimed the plate. Short in a cluster, where clients connect to all plates; `u32::MAX`: as for all others.
+    pub gone_ms: u32,
     /// About how many leases are kept.
     pub lease_entries_max: usize,
     /// How long an inode rests after others had to give up leases for a change: nobody is given one unasked. What
@@ -92,6 +95,7 @@ impl Default for ServerOptions {
             session_ms: 30_000,
             grace_ms: 10_000,
             belief_ms_max: u32::MAX,
+            gone_ms: u32::MAX,
             lease_entries_max: 1 << 20,
             lease_rest_ms: 250,
             sessions_max: 65_536,
@@ -137,6 +141,7 @@ impl ServerOptions {
         Settings {
             session_ms: self.session_ms,
             grace_ms: self.grace_ms.min(self.session_ms),
+            gone_ms: self.gone_ms_allowed(),
             lease_entries_max: self.lease_entries_max,
             lease_rest_ms: self.lease_rest_ms,
             sessions_max: self.sessions_max,
@@ -153,8 +158,14 @@ impl ServerOptions {
     /// others may have it, here or, after a restart, from the server that comes next. A 32nd less, since clocks do not run
     /// alike.
     pub(crate) fn belief_ms(&self) -> u32 {
-        let shortest = self.session_ms.min(self.grace_ms).min(self.belief_ms_max);
-        shortest - shortest / 32
+        let shortest = self.session_ms.min(self.grace_ms);
+        (shortest - shortest / 32).min(self.belief_ms_max)
+    }
+
+    /// [`ServerOptions::gone_ms`], and not shorter than the clients' belief, with a 32nd for their clocks.
+    fn gone_ms_allowed(&self) -> u32 {
+        let belief = self.belief_ms();
+        self.gone_ms.max(belief.saturating_add(belief / 31 + 1)).min(self.grace_ms.min(self.session_ms))
     }
 
     /// [`ServerOptions::dirty_bytes_max`] in rows.

@@ -1,9 +1,11 @@
 //! The plates that a process runs, by their numbers.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use chiton_runtime::sync::RwLock;
+use chiton_transport::ConnId;
 use chiton_types::PlateId;
 
 use crate::running::RunningPlate;
@@ -14,6 +16,8 @@ pub(crate) struct PlateTable {
     /// Plates that were started, and of them those whose journal was replayed.
     starts: AtomicU64,
     recoveries: AtomicU64,
+    /// The identities of the clients at the other ends of connections.
+    present: RwLock<BTreeMap<ConnId, String>>,
 }
 
 impl PlateTable {
@@ -24,6 +28,7 @@ impl PlateTable {
             plates: RwLock::new(plates),
             starts: AtomicU64::new(0),
             recoveries: AtomicU64::new(0),
+            present: RwLock::default(),
         };
         running.into_iter().for_each(|one| table.put(one));
         table
@@ -50,6 +55,20 @@ impl PlateTable {
         self.recoveries.fetch_add(u64::from(running.plate.replayed_events > 0), Relaxed);
         let number = usize::from(running.plate.plate.0);
         self.plates.write()[number] = Some(running);
+    }
+
+    /// A client has a connection, to whichever plate.
+    pub(crate) fn connected(&self, conn: ConnId, identity: &str) {
+        self.present.write().insert(conn, identity.to_owned());
+    }
+
+    pub(crate) fn disconnected(&self, conn: ConnId) {
+        self.present.write().remove(&conn);
+    }
+
+    /// The clients that have a connection.
+    pub(crate) fn present(&self) -> BTreeSet<String> {
+        self.present.read().values().cloned().collect()
     }
 
     /// Plates that were started so far.

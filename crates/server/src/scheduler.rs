@@ -1,6 +1,7 @@
 //! The scheduler: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
 
 use std::path::Path;
+use std::sync::Weak;
 use std::time::Duration;
 
 use chiton_journal::JournalError;
@@ -50,6 +51,7 @@ impl Plate {
             }
             if is_tick {
                 self.refresh_disk();
+                self.note_present();
                 let wanted = self.unless_only_lazy(|engine, m| {
                     engine.tick(m);
                     engine.durable_wanted()
@@ -69,6 +71,16 @@ impl Plate {
                 self.waiters.commits.scheduler_wake_up.wait(TICK);
             }
         }
+    }
+
+    /// While sessions come back: which clients have a connection to this server.
+    fn note_present(&self) {
+        let Some(table) = self.table.get().and_then(Weak::upgrade) else { return };
+        if self.engine.lock_as_it_is().recovery_state().is_none() {
+            return;
+        }
+        let present = table.present();
+        self.with_engine_as_it_is(|engine, _| engine.note_present(|identity| present.contains(identity)));
     }
 
     /// Calls the engine, but not while the only session makes files and nobody waits for anything: then nothing is

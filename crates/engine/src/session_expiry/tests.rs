@@ -40,6 +40,7 @@ fn settings() -> Settings {
     Settings {
         session_ms: SESSION_MS,
         grace_ms: 10_000,
+        gone_ms: 10_000,
         lease_entries_max: 1000,
         lease_rest_ms: 0,
         sessions_max: 10,
@@ -84,7 +85,7 @@ impl World {
                 world.supply(&needs);
             }
         }
-        world.engine.begin(&m);
+        world.engine.begin(m.mono, &m);
         world.all_durable();
         world
     }

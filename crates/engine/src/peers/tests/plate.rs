@@ -71,6 +71,7 @@ pub(super) fn start(
     let settings = Settings {
         session_ms: 30_000,
         grace_ms: 10_000,
+        gone_ms: 10_000,
         lease_entries_max: 1000,
         lease_rest_ms: 0,
         sessions_max: 10,
@@ -98,7 +99,7 @@ pub(super) fn start(
             node.supply(&needs);
         }
     }
-    node.engine.begin(&m);
+    node.engine.begin(m.mono, &m);
     node
 }
 

@@ -43,6 +43,7 @@ impl Bench {
         let settings = Settings {
             session_ms: 30_000,
             grace_ms: 10_000,
+            gone_ms: 10_000,
             lease_entries_max: 1_000,
             lease_rest_ms: 0,
             sessions_max: 100,
@@ -60,7 +61,7 @@ impl Bench {
             own,
             &m,
         );
-        engine.begin(&m);
+        engine.begin(m.mono, &m);
         let mut bench = Bench { engine, rows, m, answers: BTreeMap::new() };
         bench.settle();
         for id in (1..=JOURNALS).map(SessionId).chain([OTHER]) {
