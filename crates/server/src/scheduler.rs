@@ -73,10 +73,12 @@ impl Plate {
         }
     }
 
-    /// While sessions come back: which clients have a connection to this server.
+    /// While sessions come back: which clients have a connection to this server. Only a server that clients had a reason to connect to before
+    /// can tell that one is gone: one that served another plate already. A standby cannot.
     fn note_present(&self) {
         let Some(table) = self.table.get().and_then(Weak::upgrade) else { return };
-        if self.engine.lock_as_it_is().recovery_state().is_none() {
+        let recovers = |plate: &Plate| plate.engine.lock_as_it_is().recovery_state().is_some();
+        if !recovers(self) || table.all().iter().all(|other| recovers(&other.plate)) {
             return;
         }
         let present = table.present();

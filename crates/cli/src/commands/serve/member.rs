@@ -17,9 +17,9 @@ use crate::failure::{Class, Failure, Outcome};
 
 /// How long clients believe what they have cached when their server is silent; after that they look for the next one.
 const BELIEF_MS: u32 = 700;
-/// How long the clients of a plate have to come back after a take-over. When all are back it ends at once, and a client that is gone is
-/// waited for only as long as it may believe its cache.
-const WINDOW_MS: u32 = 1_000;
+/// How long the clients of a plate have to come back after a take-over, as after the restart of a single server. When all are back it
+/// ends at once, and a client that is gone is waited for only as long as it may believe its cache.
+const WINDOW_MS: u32 = 10_000;
 /// How long a plate's journal may be replayed, about.
 const RECOVERY_TARGET: Duration = Duration::from_millis(500);
 
