@@ -338,6 +338,8 @@ impl Peers {
             self.moves.insert(key, last);
             unowed.remove(&Row::TOKEN.plate);
         }
+        // Of the own guards some stay.
+        unowed.remove(&self.plate);
         self.release(key, unowed, queue);
         let kept = policy_of.into_iter().chain(is_move.then_some(Row::TOKEN.ino)).collect::<Vec<_>>();
         self.end_own_guards(key, &kept);

@@ -107,6 +107,7 @@ fn directories_that_move_at_once_make_no_loop() {
 fn policies_hold_on_all_plates_while_directories_move() {
     check_load(Load::Policies, 900_000..901_000, 2, 2, (0, 0));
     check_load(Load::Policies, 910_000..912_000, 3, 3, (3, 3));
+    check_load(Load::Policies, 1_910_600..1_911_000, 3, 3, (3, 3));
 }
 
 /// The effect brings the access lists with the inode.
