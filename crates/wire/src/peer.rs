@@ -15,7 +15,8 @@
 //!   what an older start of either side sent is void.
 //! - A message that is lost with a start is sent again after the greeting, by the plate that waits for its answer.
 
-use chiton_model::field::Fixed;
+use crate::handshake::IDENTITY_BYTES_MAX;
+use chiton_model::field::{Fixed, Max};
 use chiton_model::{choice, record};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Seq, SessionId, ShardId};
 
@@ -170,7 +171,9 @@ choice! {
         24 Carry {
             /// Counts what this start of the sender asks.
             number: u64,
+            /// The client's own session with the plate that is asked; it counts only if it is of a client with this identity.
             session: SessionId,
+            identity: Vec<u8> as Max<u8, IDENTITY_BYTES_MAX>,
             cred: Cred,
             walk: Walk,
         }

@@ -126,7 +126,9 @@ impl Engine {
         let peers = self.peers.as_mut().expect("it has named a plate");
         peers.carried.last += 1;
         let number = peers.carried.last;
-        let message = PeerMessage::Carry { number, session, cred: cred.clone(), walk: going.walk() };
+        let identity = self.clients.sessions.get(task.session).map(|own| own.identity.clone().into_bytes());
+        let (identity, cred, walk) = (identity.unwrap_or_default(), cred.clone(), going.walk());
+        let message = PeerMessage::Carry { number, session, identity, cred, walk };
         peers.carried.asked.insert(number, (plate, message.clone()));
         if peers.others[&plate].boot != 0 {
             peers.send(plate, message, &mut self.queue);
@@ -155,7 +157,8 @@ impl Engine {
 
     /// Carries a path on for another plate.
     pub(super) fn carry_on(&mut self, task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
-        let Some((from, PeerMessage::Carry { number, session, cred, walk })) = task.asked_by_peer() else {
+        let Some((from, PeerMessage::Carry { number, session, identity, cred, walk })) = task.asked_by_peer()
+        else {
             unreachable!("called for these only")
         };
         let (from, number) = (*from, *number);
@@ -166,7 +169,10 @@ impl Engine {
                 if self.peers.as_ref().is_some_and(|peers| peers.opened_at.is_none()) {
                     return Err(Stop::Wait(Wait::Recovery));
                 }
-                let slot = self.clients.sessions.get(*session).map_or(Slot::SERVER, |session| session.slot);
+                // A client might name another's session, which would get leases that it did not ask for.
+                let own = self.clients.sessions.get(*session);
+                let own = own.filter(|own| own.identity.as_bytes() == &identity[..]);
+                let slot = own.map_or(Slot::SERVER, |own| own.slot);
                 let (going, message) = self.walk_on((number, walk), cred, slot, m)?;
                 let position = going.last_change();
                 let shown = Some((position, message.clone()));
