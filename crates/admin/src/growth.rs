@@ -172,8 +172,8 @@ pub fn examine(source: &Offline) -> Result<Examined, GrowError> {
     }
     if policies > 0 {
         examined.obstacles.push(format!(
-            "{policies} directories carry a policy, and several plates cannot have policies yet: mount the file system, list them \
-             (chiton policy list) and remove them (chiton policy rm)"
+            "{policies} directories carry a policy, and a copy into several plates does not take policies along yet: mount the \
+             file system, list them (chiton policy list) and remove them (chiton policy rm)"
         ));
     }
     if !decouplings.is_empty() {
