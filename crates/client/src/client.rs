@@ -327,17 +327,27 @@ impl Client {
         let cache = &self.core.cache;
         match self.core.write_behind.of(dir).may_search(cache, dir, &caller.cred()) {
             Some(may) => Some(may),
-            None => Some(self.may(caller, &cache.attr(dir)?, access::EXEC)),
+            None => self.decide(caller, &cache.attr(dir)?, access::EXEC),
         }
     }
 
     /// Whether these attributes let somebody do this (bits of [`chiton_types::access`]).
     pub fn may(&self, caller: &Caller<'_>, attr: &Attr, want: u8) -> bool {
+        self.decide(caller, attr, want) == Some(true)
+    }
+
+    /// The same; `None` if an access list decides, which attributes do not show.
+    fn decide(&self, caller: &Caller<'_>, attr: &Attr, want: u8) -> Option<bool> {
         let facts = InodeFacts::new(attr, ContentIn::Nothing);
         let check = |cred: &Cred| permission::may(attr, cred, &facts, want);
-        match check(&caller.cred()) {
-            Err(Fault::NeedGroups) => check(&caller.full_cred()) == Ok(()),
-            decided => decided == Ok(()),
+        let decided = match check(&caller.cred()) {
+            Err(Fault::NeedGroups) => check(&caller.full_cred()),
+            decided => decided,
+        };
+        match decided {
+            Ok(()) => Some(true),
+            Err(Fault::Missing(_)) => None,
+            Err(_) => Some(false),
         }
     }
 
@@ -422,8 +432,9 @@ impl Client {
     pub fn access(&self, caller: &Caller<'_>, ino: Ino, want: u8) -> Result<(), Refusal> {
         if self.is_fresh(ino)
             && let Some(attr) = self.core.cache.attr(ino)
+            && let Some(may) = self.decide(caller, &attr, want)
         {
-            return if self.may(caller, &attr, want) { Ok(()) } else { Err(Refusal::Access) };
+            return if may { Ok(()) } else { Err(Refusal::Access) };
         }
         self.ask(caller, Call::Query(Query::Access { ino, want })).map(drop)
     }

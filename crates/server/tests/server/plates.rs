@@ -301,7 +301,8 @@ fn what_needs_one_plate_is_refused_with_several() {
         policy: Vec::new(),
     };
     let name = b"chiton.policy".to_vec();
-    let policy = Op::SetXattr { ino: Ino::ROOT, name, value: b"strong".to_vec(), how: XattrHow::Set };
+    let policy =
+        Op::SetXattr { ino: Ino::ROOT, name, value: b"durability: none".to_vec(), how: XattrHow::Set };
     let calls = [
         Call::Realm(Box::new(decouple)),
         Call::Op { op: policy, open: false },
