@@ -82,7 +82,10 @@ impl Engine {
                     let answer = self.clients.notify_growth(ino, grown, slot, done, task, commands, m)?;
                     return self.shards.when_durable(task, place, position, answer, m);
                 }
-                if self.peers.as_ref().is_some_and(|peers| peers.is_settling(call_key)) {
+                // One that was answered before a restart had all plates then. Waiting again, it would hold up the resends behind it, on
+                // which the names may rest that clients are to return.
+                let is_awaited = request.again.is_none_or(|again| again.position == Position(0));
+                if is_awaited && self.peers.as_ref().is_some_and(|peers| peers.is_settling(call_key)) {
                     task.done = Some(Box::new((position, answer)));
                     return Err(Stop::Wait(Wait::PolicySet(call_key)));
                 }

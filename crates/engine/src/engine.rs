@@ -240,13 +240,14 @@ impl Engine {
                 | Wait::Guarded(_)
                 | Wait::Unborn(_)
                 | Wait::Birth(_)
-                | Wait::Realm(_)
-                | Wait::PolicySet(_),
+                | Wait::Realm(_),
             )) if was_answered => {
                 self.clients.resends.tasks.push_front(task);
                 return Err(Progress::Idle);
             }
-            Err(Stop::Wait(wait @ (Wait::Leases(_) | Wait::Guarded(_) | Wait::Birth(_)))) if is_pending => {
+            Err(Stop::Wait(
+                wait @ (Wait::Leases(_) | Wait::Guarded(_) | Wait::Birth(_) | Wait::Realm(_)),
+            )) if is_pending => {
                 self.clients.resends.held_up.insert(session, wait.clone());
             }
             _ => {}

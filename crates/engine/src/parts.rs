@@ -48,7 +48,7 @@ pub(crate) struct Resends {
     pub(crate) tasks: VecDeque<Task>,
     /// One of them is being carried out.
     pub(crate) is_running: bool,
-    /// Sessions of which a pending operation waits for a lease: its later pending operations wait behind it.
+    /// Sessions of which a pending operation waits for a lease or another plate: its later pending operations wait behind it.
     pub(crate) held_up: BTreeMap<SessionId, Wait>,
 }
 
