@@ -37,7 +37,7 @@ use crate::{RowsOfPlates, growth::blocks::Census};
 
 const PAGE_ROWS: usize = 4096;
 
-/// What a copy needs beside source and target.
+/// Resources and limits of a copy.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// About how much memory sorting may take, in bytes.
@@ -52,16 +52,16 @@ impl Default for Options {
     }
 }
 
-/// What a look at the source found beside files.
+/// Obstacles and sessions that a look at the source has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
-    /// What a cluster cannot hold yet, each with the step that removes it.
+    /// Obstacles: parts of the source that a cluster cannot hold yet, each with the step that removes it.
     pub obstacles: Vec<String>,
     /// Sessions that have not ended: of mounts that still wait for the server, or that died.
     pub sessions: u64,
 }
 
-/// What a copy did.
+/// Figures of a finished copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grown {
     /// The check of the target.
@@ -249,7 +249,7 @@ pub fn grow(
     })
 }
 
-/// What is decided before anything is copied.
+/// Decisions that precede the copy.
 struct Plan {
     plates: Plates,
     /// Session ids that the plates may give out begin behind these, which name the blocks that are copied for further plates.
@@ -286,7 +286,7 @@ fn renamed(chunk: Chunk, plate: PlateId, parted: &Parted) -> Chunk {
     chunk.with_blocks(|block| parted.get(&(block, plate)).copied().unwrap_or(block))
 }
 
-/// What is done with a key and its value.
+/// A visitor of keys and their values.
 type WithRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), GrowError> + 'a;
 
 /// Calls `with` for each row of a range.

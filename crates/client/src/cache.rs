@@ -198,7 +198,7 @@ impl Cache {
         }
     }
 
-    /// An answer told what a path led over, with the leases on it.
+    /// An answer listed the inodes that a path leads over, with the leases on them.
     pub(crate) fn learn_path(&self, recalls: &Recalls, since: Since, path: &Resolved) {
         for (attr, lease) in &path.inodes {
             if attr.kind == Kind::Dir {

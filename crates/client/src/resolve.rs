@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   /a/b/link/c ── a, b, link known here ──▶ its target, known here ──▶ … all known: no message
-//!                            └ b is not known ──▶ one message: the servers carry the path on, and tell all that it passes
+//!                            └ b is not known ──▶ one message: the servers carry the path on, and list all that it passes
 //! ```
 //!
 //! Invariants:
@@ -17,7 +17,7 @@ use crate::client::Client;
 /// Most symbolic links on the way.
 pub(crate) const LINKS_MAX: usize = 40;
 
-/// What the cache says of a path.
+/// How far the cache knows a path.
 enum Known {
     /// Its end is this inode.
     End(Ino),
@@ -26,7 +26,7 @@ enum Known {
     UpTo(Ino, Vec<u8>),
 }
 
-/// What a path must lead to.
+/// The kind of end that a caller wants of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     /// Anything, with its attributes. Its own, if it is a symbolic link and not followed.
@@ -94,7 +94,7 @@ impl Client {
         if start == path.len() { b".".to_vec() } else { path[start..].to_vec() }
     }
 
-    /// What is cached of a path. `None`: nothing that helps.
+    /// Follows a path in the cache. `None`: the cache does not help.
     fn resolve_in_cache(&self, path: &[u8], wanted: Wanted) -> Option<Known> {
         let cache = &self.core.cache;
         let (mut at, mut links, mut must_be_dir) = (self.root, 0, path.ends_with(b"/"));

@@ -9,7 +9,7 @@
 //! - Search permission is asked for in every directory on the way, on its plate; at most 40 symbolic links.
 //! - All that is passed on one plate is passed at one moment. Over plates each step is true at a moment of its own, while the
 //!   question is under way: as if the client had looked up name by name.
-//! - The client is told every name and inode that was passed, with leases, so that it need not ask for them again.
+//! - The answer lists every name and inode that was passed, with leases, so that the client need not ask for them again.
 
 use chiton_types::{Attr, Ino, Kind, Name, PATH_BYTES_MAX, Position, Refusal, access};
 use chiton_wire::{Answer, LeaseMode, PASSED_MAX, Resolved, Walk};
@@ -71,7 +71,7 @@ impl Going {
         Ok(Going { todo, at, below, follow, must_be_dir, links, is_carried: true, passed })
     }
 
-    /// What another plate needs in order to go on.
+    /// The state that another plate needs in order to continue.
     pub(crate) fn walk(&self) -> Walk {
         let rest: Vec<&[u8]> = self.todo.iter().rev().map(|part| &part[..]).collect();
         Walk {
@@ -111,7 +111,7 @@ impl Going {
     }
 
     fn pass(&mut self, attr: Attr, lease: LeaseMode) {
-        // The end is always told. Of what is passed so many are told that a path without links has room.
+        // The end is always listed. Of the inodes before it so many are listed that a path without links has room.
         if self.passed.inodes.len() > PASSED_MAX {
             self.passed.inodes.pop();
         }

@@ -34,7 +34,7 @@ impl AtRest {
 }
 
 impl Server {
-    /// What a file system says about itself that a tool may take hold of: one that no server serves, and a cluster's only with
+    /// The description of a file system that a tool may take hold of: one that no server serves, and a cluster's only with
     /// `at_rest`.
     ///
     /// # Errors

@@ -140,7 +140,7 @@ impl GrowthTarget {
         Ok(GrowthTarget { data: data.clone(), info: growing.target, stores })
     }
 
-    /// What the new file system will say about itself.
+    /// The description that the new file system will have.
     pub fn info(&self) -> &FilesystemInfo {
         &self.info
     }

@@ -103,7 +103,7 @@ fn check_clean(dir: &Path) -> chiton_admin::fsck::Summary {
     summary
 }
 
-/// What a cluster would do with the copy: reads all, gives out new numbers, changes what is shared, removes all.
+/// Uses the copy as a cluster would: reads all, gives out new numbers, changes what is shared, removes all.
 fn go_on(dir: &Path, used: &BTreeSet<Ino>, has_clones: bool) {
     let data = DataAddress::from(dir);
     let server = Server::start_at_rest(&data, &at_rest(), options(), world()).expect("starts");

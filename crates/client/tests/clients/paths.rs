@@ -33,7 +33,7 @@ fn site(plates: u16, depth: usize) -> (Site, Client, [Client; 2]) {
     (site, maker, others)
 }
 
-/// What one client holds exclusively is asked back when another one looks, which is not waited for: looks until all of a path is
+/// The server recalls an exclusive lease when another client looks, and answers without waiting: looks until all of a path is
 /// leased.
 fn warm_up(client: &Client, path: &str) {
     let is_warm = || cost(client, |client| client.stat(path).expect("there")).0 == 0;

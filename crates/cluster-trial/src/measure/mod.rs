@@ -1,4 +1,4 @@
-//! What a cluster is measured by: how long a take-over and a hand-over make programs wait, how fast a change of the map arrives, and
+//! Figures of a cluster: how long a take-over and a hand-over make programs wait, how fast a change of the map arrives, and
 //! how little the monitor has to do.
 //!
 //! ```text

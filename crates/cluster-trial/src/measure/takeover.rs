@@ -20,7 +20,7 @@ const AFTER: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_secs(30);
 const GOAL_MS: f64 = 1000.0;
 
-/// What is known of one kill.
+/// Observations of one kill.
 struct Kill {
     killed: Instant,
     lease_ended: Instant,

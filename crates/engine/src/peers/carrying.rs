@@ -47,7 +47,7 @@ pub(crate) struct Resolving {
     shown: Option<(Position, PeerMessage)>,
 }
 
-/// What another plate said.
+/// The answer of another plate.
 type Said = Result<(Resolved, Option<Walk>), Failure>;
 
 /// Questions to other plates that the requests of clients wait for.
@@ -58,7 +58,7 @@ pub(super) struct Carrying {
 }
 
 impl Carrying {
-    /// What a plate is asked and has not answered.
+    /// Questions that a plate has not answered.
     pub(super) fn asked_of(&self, plate: PlateId) -> Vec<PeerMessage> {
         let of_plate = self.asked.values().filter(|(of, _)| *of == plate);
         of_plate.map(|(_, message)| message.clone()).collect()

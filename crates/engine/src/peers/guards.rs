@@ -223,7 +223,7 @@ impl super::Peers {
     }
 }
 
-/// What was found; nothing if there is no such row.
+/// The row that was found; nothing if there is none.
 fn found<T>(answer: Result<T, Fault>) -> Result<Option<T>, Stop> {
     match answer {
         Ok(value) => Ok(Some(value)),

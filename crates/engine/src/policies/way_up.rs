@@ -35,7 +35,7 @@ impl WayUp<'_> {
         self.crossing.is_some()
     }
 
-    /// What the plates can carry out.
+    /// The mechanisms that the plates can carry out.
     pub(crate) fn support(&self) -> Support {
         if self.is_over_plates() { Support::PLATES } else { Support::LOCAL }
     }
