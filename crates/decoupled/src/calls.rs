@@ -40,6 +40,13 @@ pub(crate) struct Piece<'a> {
     pub(crate) last: bool,
 }
 
+/// Refuses a grant that names no shards.
+fn sound(granted: Granted) -> Result<Granted, RealmError> {
+    let Granted { first_shard, end_shard, shards, .. } = granted;
+    let is_sound = first_shard < end_shard && end_shard <= shards;
+    if is_sound { Ok(granted) } else { Err(RealmError::nonsense("a grant without shards")) }
+}
+
 impl Calls {
     fn ask_as(&self, caller: &Caller<'_>, doing: &str, call: RealmCall) -> Result<RealmAnswer, RealmError> {
         match ask(&*self.service, caller, Call::Realm(Box::new(call))) {
@@ -56,7 +63,7 @@ impl Calls {
     /// Decouples a directory.
     pub(crate) fn decouple(&self, caller: &Caller<'_>, call: RealmCall) -> Result<Granted, RealmError> {
         match self.ask_as(caller, "the subtree cannot be decoupled", call)? {
-            RealmAnswer::Granted(granted) => Ok(*granted),
+            RealmAnswer::Granted(granted) => sound(*granted),
             _ => Err(RealmError::nonsense("no grant")),
         }
     }
@@ -70,7 +77,7 @@ impl Calls {
     ) -> Result<Granted, RealmError> {
         let doing = format!("decoupling {realm} cannot be resumed");
         match self.ask(&doing, RealmCall::Attach { realm, nonce, journal_at })? {
-            RealmAnswer::Granted(granted) => Ok(*granted),
+            RealmAnswer::Granted(granted) => sound(*granted),
             _ => Err(RealmError::nonsense("no grant")),
         }
     }

@@ -258,6 +258,11 @@ impl Peers {
         PeerMessage::Hello { is_answer, boot: self.boot, carried_out: self.others[&to].reported }
     }
 
+    /// Own rows that other plates guard, and at the first plate the token.
+    pub(crate) fn guarded(&self) -> impl Iterator<Item = Ino> {
+        self.guards.iter().filter(|(_, guard)| guard.holder != self.plate).map(|(ino, _)| *ino)
+    }
+
     /// What another plate may guard for operations of this one, once that is known.
     fn active(&self, at: PlateId) -> Option<PeerMessage> {
         let decided = self.others[&at].owed.values().map(|owed| owed.key);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use chiton_model::{Event, Op, PolicyChange, XattrHow};
 use chiton_namespace::{Fault, PolicyPlace};
-use chiton_policy::{Acknowledge, Durability, Explanation, Placement, Policy, PolicyFile, Support, preset};
+use chiton_policy::{Acknowledge, Consistency, Durability, Explanation, Placement, Policy, PolicyFile, Support, preset};
 use chiton_types::{Capabilities, Cred, Epoch, Ino, Kind, Refusal, Time};
 use chiton_wire::Failure;
 use hashbrown::HashMap;
@@ -310,7 +310,11 @@ impl Shards {
     }
 
     pub(crate) fn is_administrator(&self, cred: &Cred) -> Result<bool, Stop> {
-        self.administers(cred, self.ns.attr(Ino::ROOT)?.uid)
+        match self.ns.attr(Ino::ROOT) {
+            // Its owner is known on the first plate only: elsewhere root alone administers.
+            Err(Fault::Elsewhere(_)) => self.administers(cred, 0),
+            root => self.administers(cred, root?.uid),
+        }
     }
 
     /// Whether a caller is root or the owner of the root directory.
@@ -356,14 +360,22 @@ impl Shards {
         Ok(self.policy_of(ino)?.1.acknowledge == Acknowledge::Durable)
     }
 
-    /// Whether the directories in a directory are born in its shard.
+    /// Whether the directories in a directory are born in its shard: with several plates so it is, too, where
+    /// clients decouple subtrees.
     pub(crate) fn places_near(&mut self, parent: Ino) -> Result<bool, Fault> {
-        Ok(self.ns.policy_version() > 0 && self.policy_of(parent)?.1.placement == Placement::Near)
+        let one = self.realms.here.plates.count() == 1;
+        if self.ns.policy_version() > 0 {
+            let policy = self.policy_of(parent)?.1;
+            if policy.placement == Placement::Near || (!one && policy.consistency() != Consistency::Strong) {
+                return Ok(true);
+            }
+        }
+        Ok(!one && self.ns.decoupled_root(parent)?.is_some())
     }
 
-    /// True if changes in a realm are not journalled.
+    /// True if changes in a realm are not journalled. One of several plates journals all.
     pub(crate) fn is_volatile(&mut self, root: Ino) -> Result<bool, Fault> {
-        Ok(self.policy_at(root)?.durability() == Durability::None)
+        Ok(self.realms.here.plates.count() == 1 && self.policy_at(root)?.durability() == Durability::None)
     }
 }
 

@@ -15,6 +15,7 @@ mod check;
 mod interference;
 mod list;
 mod merge;
+mod near;
 mod required;
 mod rows;
 
@@ -26,7 +27,7 @@ use chiton_model::{Attached, Decoupling, Event, Interference, MergedUpTo};
 use chiton_namespace::Fault;
 use chiton_policy::{Durability, Policy};
 use chiton_types::frame::FrameHeader;
-use chiton_types::{Cred, Ino, Kind, Name, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
+use chiton_types::{Cred, Ino, Kind, Name, PlateId, Plates, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
 use chiton_wire::{
     Answer, Call, Claim, Failure, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall,
 };
@@ -34,6 +35,7 @@ use hashbrown::HashMap;
 use smallvec::smallvec;
 
 use merge::Answered;
+use near::Here;
 pub(crate) use merge::Merging;
 
 use crate::dispatch::answer_done;
@@ -41,6 +43,7 @@ use crate::engine::Engine;
 use crate::leases::EVERYTHING;
 use crate::moment::{Health, Moment};
 use crate::parts::{Clients, Output, Shards};
+use crate::peers::Peers;
 use crate::sessions::Slot;
 use crate::step::{Command, Stop};
 use crate::wait_queue::{Task, Wait};
@@ -53,8 +56,9 @@ const SPREAD_SHARDS: u64 = 8;
 const NEEDS_AT_ONCE: usize = 4096;
 
 /// State about realms beside the namespace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Realms {
+    pub(crate) here: Here,
     /// Ids never used, for the writers of decouplings that begin.
     writers: Vec<u64>,
     /// Identity of the file system, for answers.
@@ -86,6 +90,8 @@ pub(crate) struct RealmHandler<'a> {
     clients: &'a mut Clients,
     output: &'a mut Output,
     commands: &'a mut Vec<Command>,
+    /// With several plates only.
+    peers: Option<&'a Peers>,
 }
 
 /// The request of a client that takes a subtree for itself.
@@ -144,6 +150,7 @@ impl Engine {
             clients: &mut self.clients,
             output: &mut self.output,
             commands: &mut self.queue.commands,
+            peers: self.peers.as_deref(),
         }
     }
 }
@@ -211,11 +218,16 @@ impl RealmHandler<'_> {
         let policy = self.shards.policy_wanted(wanted, caller.cred)?;
         // The client must not build on changes that only memory holds.
         self.shards.settle()?;
+        if let Some(peers) = self.peers {
+            peers.await_guards_below(root, self.shards)?;
+            self.shards.check_near(root)?;
+        }
         // Work in a branch changes nothing here: readers keep their leases.
         let keep = if wanted.branch.is_some() { LeaseMode::Shared } else { LeaseMode::None };
         self.recall_below(root, keep, m)?;
         let Some(writer) = self.shards.realms.writers.pop() else { return Err(Refusal::NoSpace.into()) };
-        let id = RealmId(self.shards.ns.decoupling_last().0 + 1);
+        let here = &self.shards.realms.here;
+        let id = here.plates.next_realm(here.plate, self.shards.ns.decoupling_last());
         let on_conflict = match policy.on_conflict {
             chiton_policy::OnConflict::Overwrite => OnConflict::Overwrite,
             chiton_policy::OnConflict::Abort => OnConflict::Abort,
@@ -223,8 +235,8 @@ impl RealmHandler<'_> {
             chiton_policy::OnConflict::Merge => OnConflict::Merge,
         };
         let mut map = MergeMap::new(root, self.output.position, writer, on_conflict);
-        for shard in 0..self.shards.inodes.shard_count() as u16 {
-            map.note_born_after(ShardId(shard), self.shards.inodes.next_counter(ShardId(shard)));
+        for shard in here.shards() {
+            map.note_born_after(shard, self.shards.inodes.next_counter(shard));
         }
         self.shards.ns.decouplings_of(root).for_each(|other| map.note_unborn(&other.map));
         let (ranges, marks) = self.shards.take_numbers(root.shard(), policy.allocated_inodes)?;
@@ -329,7 +341,7 @@ impl RealmHandler<'_> {
 
     fn grant(&mut self, caller: &Caller<'_>, claim: Claim, shard: ShardId, count: u64, m: &Moment) -> Found {
         let id = self.shards.claimed(caller, claim)?.id;
-        if count == 0 || count > GRANT_MAX || usize::from(shard.0) >= self.shards.inodes.shard_count() {
+        if count == 0 || count > GRANT_MAX || !self.shards.ns.owns(Ino::new(shard, 0)) {
             return Err(Refusal::Invalid.into());
         }
         self.shards.may_change(m)?;
@@ -478,6 +490,17 @@ impl RealmHandler<'_> {
 }
 
 impl Realms {
+    pub(crate) fn new(plate: PlateId, plates: Plates) -> Realms {
+        Realms {
+            here: Here::new(plate, plates),
+            writers: Vec::new(),
+            filesystem: 0,
+            answered: BTreeMap::new(),
+            merge_locks: BTreeMap::new(),
+            claims_ended: Position(0),
+        }
+    }
+
     /// Delays the refusal of a claim until the end of the claim is durable. A client whose claim is refused for good drops or
     /// abandons its journal: if a crash took the end back, the decoupling would be there without a client.
     fn when_durable(&self, stop: Stop, m: &Moment) -> Stop {
@@ -533,11 +556,12 @@ impl Shards {
         home: ShardId,
         count: u64,
     ) -> Result<(Vec<(Ino, Ino)>, Vec<(ShardId, u64)>), Stop> {
-        let all = self.inodes.shard_count() as u64;
+        let own = self.realms.here.plates.shards_of(self.realms.here.plate);
+        let (first, all) = (u64::from(own.start), own.len() as u64);
         let shards = if count < SPREAD_FROM { 1 } else { SPREAD_SHARDS.min(all) };
         let (mut ranges, mut marks) = (Vec::new(), Vec::new());
         let part = count.div_ceil(shards);
-        let chosen = (0..shards.min(count)).map(|n| ShardId(((u64::from(home.0) + n) % all) as u16));
+        let chosen = (0..shards.min(count)).map(|n| ShardId((first + (u64::from(home.0) - first + n) % all) as u16));
         // All or none: numbers that are taken here and not granted would be passed over for good.
         if !chosen.clone().all(|shard| self.inodes.has_range(shard, part)) {
             return Err(Refusal::NoSpace.into());
@@ -552,6 +576,7 @@ impl Shards {
 
     fn granted(&self, id: RealmId) -> Result<RealmAnswer, Stop> {
         let d = self.ns.decoupling(id).expect("asked for what is there");
+        let own = self.realms.here.plates.shards_of(self.realms.here.plate);
         Ok(RealmAnswer::Granted(Box::new(Granted {
             claim: Claim { realm: id, generation: d.generation },
             root: self.ns.attr(d.root())?,
@@ -560,6 +585,8 @@ impl Shards {
             ranges: d.map.ranges().iter().map(|range| (range.first, range.end)).collect(),
             borders: self.borders_below(d.root())?,
             shards: self.inodes.shard_count() as u16,
+            first_shard: own.start,
+            end_shard: own.end,
             policy: d.policy.clone(),
             state: d.state,
             filesystem: self.realms.filesystem,

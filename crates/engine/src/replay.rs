@@ -21,6 +21,7 @@ use crate::locks::Locks;
 use crate::moment::Moment;
 use crate::opens::Opens;
 use crate::parts::{Clients, Output, Queue, Shards};
+use crate::realms::Realms;
 use crate::peers::Peers;
 use crate::recovery::{Recovery, Window};
 use crate::rows::OwnRows;
@@ -81,7 +82,7 @@ impl Engine {
                 fragments: Default::default(),
                 policies: Default::default(),
                 volatile: crate::volatile::Volatile::at(rows.position),
-                realms: Default::default(),
+                realms: Realms::new(settings.plate, settings.plates),
                 dirty_rows_max: settings.dirty_rows_max,
                 frozen: false,
             },

@@ -57,7 +57,8 @@ impl<'a> Merge<'a> {
             }
             let inode = match self.state.inode(at) {
                 Ok(inode) => inode,
-                Err(Fault::Refused(_)) => return Ok(false),
+                // Another plate's directory is above the subtree.
+                Err(Fault::Refused(_) | Fault::Elsewhere(_)) => return Ok(false),
                 Err(fault) => return Err(fault),
             };
             if self.state.policy(at).is_some()

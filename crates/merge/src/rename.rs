@@ -35,7 +35,7 @@ impl<'a> Merge<'a> {
         let to_dir = found!(self.merge_dir(*to, time));
         let source = found!(self.source_of(*from, from_name, to_dir, to_name, *ino, time));
         let inode = source.inode;
-        if inode.kind() == Kind::Dir && self.state.is_at_or_above(inode.ino, to_dir)? {
+        if inode.kind() == Kind::Dir && self.state.is_above(inode.ino, to_dir.ino)? {
             return self.stands(ConflictKind::Loop, inode);
         }
         let is_dir = inode.kind() == Kind::Dir;
@@ -65,7 +65,7 @@ impl<'a> Merge<'a> {
             }
             None => Over::Nothing,
             Some((_, target)) if exchange && expected == Some(target.ino) => {
-                if target.kind() == Kind::Dir && self.state.is_at_or_above(target.ino, source.dir)? {
+                if target.kind() == Kind::Dir && self.state.is_above(target.ino, source.dir.ino)? {
                     return self.stands(ConflictKind::Loop, inode);
                 }
                 let target_gains = target.kind() == Kind::Dir && source.dir.ino != to_dir.ino;
@@ -160,7 +160,7 @@ impl<'a> Merge<'a> {
             return Ok(Err(MergeStep::Skip(Skipped::Needless)));
         }
         let is_dir = inode.kind() == Kind::Dir;
-        if is_dir && self.state.is_at_or_above(ino, to_dir)? {
+        if is_dir && self.state.is_above(ino, to_dir.ino)? {
             return Ok(Err(self.stands(ConflictKind::Loop, inode)?));
         }
         let moved = self.moved_to(inode, &(from, from_name.clone()))?;

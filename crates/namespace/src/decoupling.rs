@@ -89,6 +89,9 @@ impl Namespace {
             if let Some(found) = self.decoupled.cache.borrow().get(&at) {
                 break *found;
             }
+            if !self.owns(at) {
+                break None;
+            }
             let inode = self.inode(at)?;
             if inode.kind() == Kind::Dir {
                 dirs.push(at);
@@ -139,13 +142,29 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::is_below_decoupled`].
     pub fn is_above(&self, dir: Ino, ino: Ino) -> Result<bool, Fault> {
-        self.is_at_or_above(dir, self.inode(ino)?)
+        let mut at = ino;
+        loop {
+            if at == dir {
+                return Ok(true);
+            }
+            if !self.owns(at) {
+                return Ok(false);
+            }
+            let inode = self.inode(at)?;
+            if inode.parent == at || inode.nlink == 0 {
+                return Ok(false);
+            }
+            at = inode.parent;
+        }
     }
 
     /// Whether a subtree that begins at `root` reaches down to `dir`, with no policy in between.
     fn reaches(&self, root: Ino, dir: Ino) -> Result<bool, Fault> {
         let mut at = dir;
         while at != root {
+            if !self.owns(at) {
+                return Ok(false);
+            }
             let inode = self.inode(at)?;
             if at == Ino::ROOT || inode.nlink == 0 || self.policy(at).is_some() {
                 return Ok(false);
@@ -158,7 +177,7 @@ impl Namespace {
     /// Whether a directory is a decoupled root or above one.
     pub fn is_above_decoupled(&self, dir: Ino) -> Result<bool, Fault> {
         for decoupling in self.decouplings() {
-            if self.is_at_or_above(dir, self.inode(decoupling.root())?)? {
+            if self.is_above(dir, decoupling.root())? {
                 return Ok(true);
             }
         }
@@ -188,7 +207,7 @@ impl Namespace {
         }
         // The mount of a branch sees nothing but the branch.
         for policy in self.policies().filter(|policy| branch.is_some() && policy.ino != root) {
-            if self.is_at_or_above(root, self.inode(policy.ino)?)? {
+            if self.is_above(root, policy.ino)? {
                 return Err(Refusal::Busy.into());
             }
         }

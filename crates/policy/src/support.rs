@@ -12,7 +12,7 @@ use crate::values::{LeasePolicy, Placement};
 pub struct Support {
     /// These.
     pub mechanisms: &'static [Mechanism],
-    /// Changes may live in memory alone (`durability: none`).
+    /// Changes of the servers may live in memory alone (`durability: none`).
     pub in_memory: bool,
 }
 
@@ -32,11 +32,8 @@ impl Support {
         in_memory: true,
     };
 
-    /// The mechanisms of a file system with several plates, whose clients always work through the servers.
-    pub const PLATES: Support = Support {
-        mechanisms: &[Mechanism::Rpcs, Mechanism::Stream, Mechanism::LocalPersist],
-        in_memory: false,
-    };
+    /// The mechanisms of a file system with several plates. What clients decouple lies on one of them.
+    pub const PLATES: Support = Support { in_memory: false, ..Support::LOCAL };
 
     /// Refuses what `file`, resolved to `policy`, asks for and cannot have.
     pub fn check(&self, file: &PolicyFile, policy: &Policy) -> Result<(), Fault> {
@@ -57,7 +54,9 @@ impl Support {
                 return Err(Fault::new(place, reason).or_rather("durability: none | local | global"));
             }
         }
-        if !self.in_memory && policy.durability() == Durability::None {
+        // A decoupled client has its memory to itself.
+        let is_servers = policy.consistency() == Consistency::Strong;
+        if !self.in_memory && is_servers && policy.durability() == Durability::None {
             let reason = "a file system with several plates journals every change".to_owned();
             return Err(Fault::new(place, reason).or_rather("durability: local | global"));
         }

@@ -220,7 +220,8 @@ fn serving(
 
 fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> Result<Ground, StartError> {
     let settings = options.engine_settings((PlateId(0), Plates::one(subtree.shards)), subtree.root);
-    let ns = Namespace::of_subtree(subtree.root, subtree.inode_count);
+    let mut ns = Namespace::of_subtree(subtree.root, subtree.inode_count);
+    ns.keep_to(subtree.own_shards);
     let numbers = (&subtree.ranges[..], &subtree.used[..]);
     let engine = Engine::of_realm(settings, ns, subtree.merged, numbers, &subtree.borders, subtree.policy, m);
     let info = FilesystemInfo {

@@ -12,6 +12,7 @@
 //! - Its journal is trimmed only when the client says that all of it is merged for good.
 //! - Its first session bears the id that the server gave for the blocks.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub struct DecoupledSubtree {
     pub journal: u64,
     /// Number of shards of the file system.
     pub shards: u16,
+    /// Those of the plate on which the subtree lies.
+    pub own_shards: Range<u16>,
     /// The directory that was taken.
     pub root: Ino,
     /// The policy that holds for it.
@@ -327,6 +330,7 @@ mod tests {
             filesystem: 1,
             journal: 2,
             shards: 4,
+            own_shards: 0..4,
             root: Ino(9),
             policy: Policy::default(),
             inode_count: 1,

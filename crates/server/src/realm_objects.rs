@@ -10,7 +10,7 @@
 //! - When the end of a decoupling is durable, the server deletes its objects: the client may have died before.
 
 use chiton_objects::{ObjectError, Objects};
-use chiton_types::{PlateId, Position, RealmId, Refusal, SessionId};
+use chiton_types::{Position, RealmId, Refusal, SessionId};
 use chiton_wire::{Answer, Claim, Failure, NAMES_MAX, ObjectAnswer, ObjectCall, RealmAnswer};
 
 use crate::plate::Plate;
@@ -81,10 +81,6 @@ impl Plate {
     /// Deletes the objects of decouplings that are over, once their end is durable. `seen` is what it saw last: when
     /// nothing has begun or ended since, there is nothing to do.
     pub(crate) fn sweep_realm_objects(&self, seen: &mut Seen) {
-        if self.plate != PlateId(0) {
-            // Plate 0 decides which decouplings there are.
-            return;
-        }
         // Those that begin from here on have higher numbers.
         let ((live, last), position) = {
             let engine = self.engine.lock();
@@ -96,7 +92,8 @@ impl Plate {
         if seen.due.is_none_or(|due| due > self.journal.durable()) {
             return;
         }
-        let is_over = |realm: RealmId| realm <= last && !live.contains(&realm);
+        let is_own = |realm: RealmId| self.info.plates().of_realm(realm) == self.plate;
+        let is_over = |realm: RealmId| realm <= last && is_own(realm) && !live.contains(&realm);
         match self.delete_realm_objects(is_over) {
             Ok(()) => seen.due = None,
             // Tried again by and by.

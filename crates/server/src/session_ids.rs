@@ -8,16 +8,13 @@
 
 use chiton_metastore::{Batch, Metastore, StoreError};
 use chiton_runtime::sync::Mutex;
-use chiton_types::{PlateId, SessionId};
+use chiton_types::{PlateId, Plates, SessionId};
 
 use crate::plate::Plate;
 use chiton_engine::SESSION_MARK_KEY;
 
 /// Ids reserved at once; the next are when half of them are used.
 const CHUNK: u64 = 4096;
-
-/// Bits of an id behind those of its plate.
-const PLATE_SHIFT: u32 = 48;
 
 /// The first id that a plate gives out.
 pub(crate) fn first_session_id(plate: PlateId) -> u64 {
@@ -26,12 +23,12 @@ pub(crate) fn first_session_id(plate: PlateId) -> u64 {
 
 /// All writers of blocks of a plate have this number or a higher one, and lower ones than that of the next plate.
 pub(crate) fn first_writer(plate: PlateId) -> u64 {
-    u64::from(plate.0) << PLATE_SHIFT
+    u64::from(plate.0) << PlateId::SESSION_SHIFT
 }
 
 /// The plate that gave an id.
 pub(crate) fn plate_of_session_id(id: u64) -> PlateId {
-    PlateId((id >> PLATE_SHIFT) as u16)
+    Plates::of_session(SessionId(id))
 }
 
 /// Those that may be given out.

@@ -88,6 +88,11 @@ impl Ino {
     }
 }
 
+impl PlateId {
+    /// The first bits of a session's number say which plate gave it; so many follow.
+    pub const SESSION_SHIFT: u32 = 48;
+}
+
 impl RealmId {
     /// The global namespace itself.
     pub const GLOBAL: RealmId = RealmId(0);

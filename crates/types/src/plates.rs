@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use crate::id::{Ino, PlateId, ShardId};
+use crate::id::{Ino, PlateId, RealmId, SessionId, ShardId};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,22 @@ impl Plates {
         self.of_shard(ino.shard())
     }
 
+    /// The plate that has a decoupling.
+    pub fn of_realm(self, id: RealmId) -> PlateId {
+        PlateId((id.0 % u32::from(self.plates)) as u16)
+    }
+
+    /// The number of the next decoupling on a plate, after its last.
+    pub fn next_realm(self, plate: PlateId, last: RealmId) -> RealmId {
+        let plates = u32::from(self.plates);
+        RealmId((last.0 / plates + 1) * plates + u32::from(plate.0))
+    }
+
+    /// The plate whose servers gave a number to a session, or to a writer of blocks.
+    pub fn of_session(session: SessionId) -> PlateId {
+        PlateId((session.0 >> PlateId::SESSION_SHIFT) as u16)
+    }
+
     /// The shards of a plate.
     pub fn shards_of(self, plate: PlateId) -> Range<u16> {
         let start = |plate: u32| (plate * u32::from(self.shards) / u32::from(self.plates)) as u16;
@@ -76,6 +92,22 @@ impl Plates {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_a_decoupling_says_on_which_plate_it_is() {
+        let one = Plates::one(64);
+        assert_eq!(one.next_realm(PlateId(0), RealmId(6)), RealmId(7));
+        let four = Plates::new(64, 4).expect("a plate has shards");
+        for plate in four.all() {
+            let first = four.next_realm(plate, RealmId::GLOBAL);
+            let next = four.next_realm(plate, first);
+            assert!(RealmId::GLOBAL < first && first < next);
+            assert_eq!((four.of_realm(first), four.of_realm(next)), (plate, plate));
+            // The last of a file system that had one plate before.
+            let after = four.next_realm(plate, RealmId(9));
+            assert!(after > RealmId(9) && four.of_realm(after) == plate);
+        }
+    }
 
     #[test]
     fn each_shard_has_one_plate_and_the_parts_are_even() {

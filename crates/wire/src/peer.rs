@@ -18,7 +18,7 @@
 use crate::handshake::IDENTITY_BYTES_MAX;
 use chiton_model::field::{Fixed, Max};
 use chiton_model::{choice, record};
-use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Seq, SessionId, ShardId};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Refusal, Seq, SessionId, ShardId};
 
 use crate::answer::{Failure, Resolved};
 
@@ -47,6 +47,8 @@ record! {
         pub named: Option<(Ino, Kind)>,
         /// The access list, if there is one.
         pub access: Option<Vec<u8>>,
+        /// Why the operation may not have the row although it is there.
+        pub kept: Option<Refusal>,
     }
 }
 

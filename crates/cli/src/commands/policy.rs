@@ -288,7 +288,7 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
         }
         Errno::OPNOTSUPP => {
             "the server does not support it: chiton policy explain FILE names the unsupported part; a file system with several \
-             plates, which chiton status shows, takes no policies with durability none or with decoupled clients yet"
+             plates, which chiton status shows, takes durability none with decoupled clients only"
                 .to_owned()
         }
         Errno::INVAL => "it contradicts the policies around or below it: chiton policy explain and \

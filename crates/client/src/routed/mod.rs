@@ -28,7 +28,7 @@ use chiton_model::{Op, Outcome};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_types::{Attr, Cred, Ino, Mode, PlateId, Plates, Position, Refusal, SessionId, ShardId};
-use chiton_wire::{Answer, Call, DirEntry, LeaseMode, Query, StatFs};
+use chiton_wire::{Answer, Call, DirEntry, LeaseMode, Query, RealmAnswer, RealmCall, StatFs};
 
 use crate::in_flight::refusal;
 use crate::plate_inodes::{crosses, index_of};
@@ -67,6 +67,8 @@ enum Way {
     Path(usize),
     Commit,
     Totals,
+    /// The decouplings of all plates.
+    Realms,
 }
 
 impl Routed {
@@ -89,9 +91,16 @@ impl Each {
         index_of(self.plates, ino)
     }
 
+    /// The place of a plate's service; of the first for one that there is not, which says so.
+    fn nth(&self, plate: PlateId) -> usize {
+        Some(usize::from(plate.0)).filter(|at| *at < self.services.len()).unwrap_or(0)
+    }
+
     /// The plate for the session that writes a block; any can read it.
     fn writer(&self, writer: u64) -> usize {
-        self.plates.all().position(|plate| self.session_with(plate).0 == writer).unwrap_or(0)
+        let own = self.plates.all().position(|plate| self.session_with(plate).0 == writer);
+        // Another writer is a decoupling.
+        own.unwrap_or_else(|| self.nth(Plates::of_session(SessionId(writer))))
     }
 
     fn way(&self, call: &Call) -> Way {
@@ -139,8 +148,26 @@ impl Each {
             }
             // A wait for a lock is cancelled at its own service: see `CancelToken`.
             Call::CancelLock { .. } => Way::To(0),
-            // Decouplings, policies and branches are those of the first plate, which also answers for the server.
-            Call::Admin { .. } | Call::Realm(_) => Way::To(0),
+            Call::Realm(call) => match &**call {
+                RealmCall::Decouple { root: ino, .. }
+                | RealmCall::Of { ino }
+                | RealmCall::BlockedBy { ino, .. } => Way::To(self.index(*ino)),
+                RealmCall::Attach { realm, .. } | RealmCall::BecomeBranch { realm, .. } => {
+                    Way::To(self.nth(self.plates.of_realm(*realm)))
+                }
+                RealmCall::Grant { claim, .. }
+                | RealmCall::Rows { claim, .. }
+                | RealmCall::Check { claim, .. }
+                | RealmCall::Merge { claim, .. }
+                | RealmCall::Resolve { claim, .. }
+                | RealmCall::MergeLock { claim, .. }
+                | RealmCall::Settle { claim, .. }
+                | RealmCall::End { claim, .. }
+                | RealmCall::Object { claim, .. } => Way::To(self.nth(self.plates.of_realm(claim.realm))),
+                RealmCall::List => Way::Realms,
+            },
+            // The first plate also answers for the server.
+            Call::Admin { .. } => Way::To(0),
         }
     }
 
@@ -277,11 +304,24 @@ impl Each {
         totals.map(Answer::StatFs).ok_or(Refusal::Io.into())
     }
 
+    fn all_realms(&self, cred: &Cred, call: &Call) -> Result<Answer, CallError> {
+        let under_way: Vec<_> = self.services.iter().map(|service| service.start(cred, call.clone())).collect();
+        let mut all = Vec::new();
+        for answer in under_way {
+            let Answer::Realm(RealmAnswer::Realms(of_plate)) = answer.wait()? else {
+                return Err(Refusal::Io.into());
+            };
+            all.extend(of_plate);
+        }
+        Ok(Answer::Realm(RealmAnswer::Realms(all)))
+    }
+
     /// The answer to a call that is neither one plate's nor a chain.
     fn call_many(&self, way: &Way, cred: &Cred, call: &Call) -> Result<Answer, CallError> {
         match (way, call) {
             (Way::Commit, _) => Ok(self.commit(|_, _| true).map(|()| Answer::Done)?),
             (Way::Totals, _) => self.totals(cred),
+            (Way::Realms, call) => self.all_realms(cred, call),
             _ => Err(Refusal::Io.into()),
         }
     }
@@ -349,8 +389,8 @@ impl Page {
                 for (n, answer) in asked.into_iter().zip(answers) {
                     match answer {
                         Ok(Answer::Attr { attr, lease, .. }) => self.entries[n].attr = Some((attr, lease)),
-                        // Gone meanwhile: the caller looks for itself.
-                        Ok(_) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)) => {}
+                        // Gone meanwhile, or kept from others by a decoupling: the caller looks for itself.
+                        Ok(_) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound | Refusal::Busy)) => {}
                         Err(error) => return Next::Answer(Err(error)),
                     }
                 }
@@ -376,7 +416,7 @@ impl Service for Routed {
             Way::Listing(at) => Chain::run(each.clone().start_listing(at, cred.clone(), call)),
             Way::Runs => Chain::run(Runs::begin(each.clone(), cred, call)),
             Way::Path(at) => each.services[at].call(cred, each.with_sessions(call)),
-            way @ (Way::Commit | Way::Totals) => each.call_many(&way, cred, &call),
+            way @ (Way::Commit | Way::Totals | Way::Realms) => each.call_many(&way, cred, &call),
         }
     }
 
@@ -407,7 +447,7 @@ impl Service for Routed {
             Way::Listing(at) => each.start_listing(at, cred.clone(), call),
             Way::Runs => Runs::begin(each, cred, call),
             Way::Path(at) => return each.services[at].start(cred, each.with_sessions(call)),
-            way @ (Way::Commit | Way::Totals) => Next::Answer(each.call_many(&way, cred, &call)),
+            way @ (Way::Commit | Way::Totals | Way::Realms) => Next::Answer(each.call_many(&way, cred, &call)),
         };
         Chain::begin(next)
     }

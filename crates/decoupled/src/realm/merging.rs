@@ -199,6 +199,7 @@ impl Realm {
             filesystem: granted.filesystem,
             journal: journal_identity(granted),
             shards: granted.shards,
+            own_shards: granted.first_shard..granted.end_shard,
             root: granted.root.ino,
             policy: self.policy.clone(),
             inode_count: 0,

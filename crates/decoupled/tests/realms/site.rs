@@ -9,6 +9,7 @@ use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_transport::Address;
 use chiton_types::{Attr, Ino, RealmId};
+use chiton_model::XattrHow;
 use chiton_wire::{Answer, Call, Claim, RealmAnswer, RealmCall};
 use tempfile::TempDir;
 
@@ -22,6 +23,11 @@ pub(crate) struct Party {
     pub(crate) realms: Arc<Realms>,
 }
 
+/// Of a new file system: one, or as many as the environment says.
+pub(crate) fn plates() -> u16 {
+    std::env::var("CHITON_TEST_PLATES").map_or(1, |plates| plates.parse().expect("a number of plates"))
+}
+
 fn world() -> SharedWorld {
     Arc::new(RealWorld)
 }
@@ -31,7 +37,7 @@ impl Site {
     pub(crate) fn new() -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         let user = rustix::process::geteuid().as_raw();
-        let options = FormatOptions { uid: user, ..FormatOptions::default() };
+        let options = FormatOptions { uid: user, plates: plates(), ..FormatOptions::default() };
         Server::format(&dir.path().join("data"), &options, &world()).expect("formatted");
         let site = Site { dir, server: Mutex::default() };
         site.start();
@@ -127,6 +133,15 @@ impl Party {
     }
 
     pub(crate) fn mkdir(&self, path: &str) -> Attr {
+        if plates() > 1 {
+            // What is decoupled lies on one plate.
+            let top = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+            if self.client.stat(top).is_err() {
+                let ino = self.client.mkdir_all(top).expect("made").ino;
+                let (name, policy) = (b"chiton.policy", b"placement: near");
+                self.client.setxattr(&self.client.caller(), ino, name, policy, XattrHow::Set).expect("set");
+            }
+        }
         self.client.mkdir_all(path).expect("made")
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct Granted {
     left: BTreeMap<ShardId, VecDeque<(Ino, Ino)>>,
     /// By shard: the last number that was used.
     last_used: BTreeMap<ShardId, Ino>,
+    /// The shard of the first range: of the plate that grants more.
+    home: ShardId,
     left_count: u64,
     total: u64,
     more: More,
@@ -43,6 +45,7 @@ pub(crate) struct Granted {
 impl Granted {
     pub(crate) fn new(ranges: &[(Ino, Ino)]) -> Granted {
         let mut granted = Granted {
+            home: ranges.first().map_or(ShardId(0), |(first, _)| first.shard()),
             left: BTreeMap::new(),
             last_used: BTreeMap::new(),
             left_count: 0,
@@ -142,7 +145,7 @@ impl Granted {
             return None;
         }
         self.more = More::Asked;
-        Some((self.left.keys().next().copied().unwrap_or_default(), self.step()))
+        Some((self.left.keys().next().copied().unwrap_or(self.home), self.step()))
     }
 
     /// True if it is time to ask for more.
@@ -199,6 +202,6 @@ mod tests {
         assert_eq!(granted.offer(ShardId(1)), Err(Refusal::NoSpace));
         assert_eq!(granted.wanted(), None);
         granted.forgive();
-        assert_eq!((granted.offer(ShardId(1)), granted.wanted()), (Ok(None), Some((ShardId(0), 100))));
+        assert_eq!((granted.offer(ShardId(1)), granted.wanted()), (Ok(None), Some((ShardId(1), 100))));
     }
 }

@@ -108,7 +108,8 @@ impl Engine {
             0 => None,
             _ => PlanState::xattrs(ns, &facts)?.and_then(|xattrs| xattrs.0.get(ACL_ACCESS).cloned()),
         };
-        Ok(Some(GuardedRow { attr, is_empty, named, access: list }))
+        let kept = self.shards.kept(ino, name.is_some())?;
+        Ok(Some(GuardedRow { attr, is_empty, named, access: list, kept }))
     }
 
     /// A directory above the target of a move, as it is: the move holds the token, so it keeps its parent.

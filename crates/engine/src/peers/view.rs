@@ -4,6 +4,7 @@
 use chiton_model::Event;
 use chiton_namespace::{ContentIn, Fault, InodeFacts, Namespace, PlanState, Xattrs};
 use chiton_types::{Ino, Name, Refusal};
+use chiton_wire::GuardedRow;
 
 use super::crossing::{Crossing, OtherRow};
 
@@ -25,6 +26,7 @@ impl PlanState for OverPlates<'_> {
             return PlanState::inode(self.ns, ino);
         }
         match (self.crossing.other_row(ino), self.crossing.place(ino)) {
+            (Some(Some(OtherRow { row: GuardedRow { kept: Some(refusal), .. }, .. })), _) => Err((*refusal).into()),
             (Some(Some(other)), _) => Ok(InodeFacts::new(&other.row.attr, ContentIn::Nothing)),
             (None, Some(Some(attr))) => Ok(InodeFacts::new(attr, ContentIn::Nothing)),
             // Its name is here and the inode is gone: both ends of a decision cannot disagree, but damage can.
@@ -58,9 +60,8 @@ impl PlanState for OverPlates<'_> {
         PlanState::inline_content(self.ns, inode)
     }
 
-    /// With several plates nothing is decoupled: policies alone draw borders.
     fn same_realm(&self, a: Ino, b: Ino) -> Result<(), Fault> {
-        self.ns.has_one_realm(a, b)
+        PlanState::same_realm(self.ns, a, b)
     }
 
     fn has_maps_for(&self, event: &Event) -> Result<(), Fault> {

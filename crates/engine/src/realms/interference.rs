@@ -106,7 +106,8 @@ impl Shards {
         }
         for event in events {
             for ino in event.footprint().names().filter_map(|change| change.before) {
-                if self.ns.attr(ino)?.kind == chiton_types::Kind::Dir && self.ns.is_above_decoupled(ino)? {
+                // Another plate refused it when it guarded the row.
+                if self.ns.owns(ino) && self.ns.attr(ino)?.kind == chiton_types::Kind::Dir && self.ns.is_above_decoupled(ino)? {
                     return Err(Refusal::Busy.into());
                 }
             }

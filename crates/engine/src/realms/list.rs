@@ -13,7 +13,7 @@ impl Engine {
     pub fn realms_json(&self) -> serde_json::Value {
         let all = self.shards.ns.decouplings().map(|d| {
             let (reserved, used) = d.map.numbers();
-            let path = self.shards.ns.dir_path(d.root()).ok();
+            let path = self.shards.path_known(d.root()).ok();
             serde_json::json!({
                 "realm": d.id.0,
                 "inode": d.root().0,
@@ -63,7 +63,7 @@ impl RealmHandler<'_> {
         Ok(RealmInfo {
             claim: Claim { realm: d.id, generation: d.generation },
             root: d.root(),
-            path: self.shards.ns.dir_path(d.root())?,
+            path: self.shards.path_known(d.root())?,
             branch: d.branch.clone(),
             owner: d.identity.clone(),
             is_attached: self.clients.sessions.get(d.owner).is_some(),

@@ -79,6 +79,8 @@ enum End {
     Missing(Vec<Need>),
     Busy(SmallVec<[Ino; 4]>),
     Durable(Position),
+    /// Another plate is to say to which realm its directory belongs.
+    Realm(Ino),
 }
 
 /// The state with which a piece makes its events.
@@ -214,6 +216,7 @@ impl RealmHandler<'_> {
             End::Missing(needs) => Err(Stop::Missing(needs)),
             End::Busy(inos) => Err(Stop::Wait(Wait::Leases(inos))),
             End::Durable(position) => Err(Stop::Wait(Wait::Durable(position))),
+            End::Realm(dir) => Err(Stop::Wait(Wait::Realm(dir))),
         }
     }
 
@@ -278,9 +281,9 @@ impl RealmHandler<'_> {
                 Ok(MergeStep::Stop) => return Err(End::Stopped),
                 Err(Fault::Missing(needs)) => return Err(End::Missing(needs)),
                 Err(Fault::Refused(refusal)) => return Ok(Some(Skipped::Refused(refusal))),
-                Err(Fault::Elsewhere(_) | Fault::Realm(_)) => {
-                    unreachable!("there is one plate where there are decouplings")
-                }
+                // The subtree is on this plate, whole.
+                Err(Fault::Elsewhere(_)) => return Ok(Some(Skipped::Outside)),
+                Err(Fault::Realm(dir)) => return Err(End::Realm(dir)),
                 Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
             }
         }

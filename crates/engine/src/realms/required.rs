@@ -91,7 +91,11 @@ impl Shards {
         if self.root_of(ino)?.is_some_and(|root| self.holder(root).is_some()) {
             return Ok(());
         }
-        // The server treats the realm as strong for a client that may not take it, or cannot for now (another policy begins below).
+        // The server treats the realm as strong for a client that may not take it, or cannot for now (another policy begins below, or
+        // it lies on several plates).
+        if !self.ns.owns(root) || self.is_known_spread(root) {
+            return Ok(());
+        }
         let uid = self.ns.attr(root)?.uid;
         match self.may_manage(caller, uid).and_then(|()| Ok(self.ns.plan_decouple(root, None)?)) {
             Ok(()) => Err(Refusal::Undecoupled.into()),

@@ -90,6 +90,7 @@ impl Subtree {
             filesystem: 5,
             journal: 6,
             shards: 4,
+            own_shards: 0..4,
             root: self.root,
             policy: Policy::default(),
             inode_count: 5,

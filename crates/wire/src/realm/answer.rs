@@ -93,6 +93,10 @@ record! {
         pub borders: Vec<Ino>,
         /// Number of shards of the file system.
         pub shards: u16 as Fixed,
+        /// The first shard of the plate on which the subtree lies.
+        pub first_shard: u16 as Fixed,
+        /// The first shard behind those of that plate.
+        pub end_shard: u16 as Fixed,
         /// The policy that holds, as YAML, complete.
         pub policy: Vec<u8> as PolicyText,
         /// How far merging is (after `Attach`).
