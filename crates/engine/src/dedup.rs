@@ -14,10 +14,14 @@
 use std::collections::VecDeque;
 
 use chiton_model::Gone;
-use chiton_types::{Ino, Malformed, Position, Put, Seq, Take};
+use chiton_types::{Ino, Malformed, Position, Put, Seq, Take, Time};
 
 /// Most operations that a session may have unsettled.
 pub(crate) const UNSETTLED_OPS_MAX: u64 = 1 << 22;
+
+/// What follows the numbers of an operation in a session row: the inode that lost its name became an orphan; a time follows.
+const ORPHAN: u8 = 1;
+const BORN: u8 = 2;
 
 /// The outcome of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub(crate) struct Done {
     /// The inode that lost its last name; 0: none.
     gone: Ino,
     gone_orphan: bool,
+    /// When the subject was born, if that is a directory on another plate, which knows it; 0: it is not.
+    pub(crate) born: Time,
     /// It was answered before a crash, and refused after it.
     is_refused: bool,
     /// The open that came with it is counted in this life of the server.
@@ -50,9 +56,15 @@ impl Done {
             subject: subject.unwrap_or_default(),
             gone: gone.map(|g| g.ino).unwrap_or_default(),
             gone_orphan: gone.is_some_and(|g| g.orphan),
+            born: Time(0),
             is_refused: false,
             open_counted,
         }
+    }
+
+    /// It made a directory on another plate, at this time.
+    pub(crate) fn born_at(self, born: Option<Time>) -> Done {
+        Done { born: born.unwrap_or_default(), ..self }
     }
 
     /// Refused after a crash.
@@ -62,6 +74,7 @@ impl Done {
         subject: Ino(0),
         gone: Ino(0),
         gone_orphan: false,
+        born: Time(0),
         is_refused: true,
         open_counted: false,
     };
@@ -167,7 +180,11 @@ impl Dedup {
             if done.carried_out {
                 out.put_varint(done.subject.0);
                 out.put_varint(done.gone.0);
-                out.put_u8(u8::from(done.gone_orphan));
+                let is_born = done.born != Time(0);
+                out.put_u8(u8::from(done.gone_orphan) | if is_born { BORN } else { 0 });
+                if is_born {
+                    out.put_i64(done.born.0);
+                }
             }
         }
     }
@@ -186,7 +203,11 @@ impl Dedup {
                 done.position = Position(position);
                 done.subject = Ino(from.varint()?);
                 done.gone = Ino(from.varint()?);
-                done.gone_orphan = from.u8()? != 0;
+                let flags = from.u8()?;
+                done.gone_orphan = flags & ORPHAN != 0;
+                if flags & BORN != 0 {
+                    done.born = Time(from.i64()?);
+                }
             }
             dedup.done.push_back(done);
         }

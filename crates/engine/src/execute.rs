@@ -260,6 +260,7 @@ impl Engine {
         m: &Moment,
     ) -> Performed {
         let mut outcome = self.shards.ns.outcome(planned);
+        let born = elsewhere.as_ref().filter(|_| matches!(call.op, Op::Make { .. })).map(|attr| attr.btime);
         outcome.attr = outcome.attr.or(elsewhere);
         let mut open_counted = false;
         if call.open
@@ -292,7 +293,8 @@ impl Engine {
         if call.seq > Seq(0)
             && let Some(session) = self.clients.sessions.get_mut(call.session)
         {
-            session.dedup.record(call.seq, Done::new(position, planned.subject, planned.gone, open_counted));
+            let done = Done::new(position, planned.subject, planned.gone, open_counted);
+            session.dedup.record(call.seq, done.born_at(born));
         }
         if let Op::Write { ino, body: Body::Extents(extents), .. } = call.op {
             self.shards.count_fragments(*ino, extents);
@@ -313,7 +315,10 @@ impl Engine {
             Ok(attr) => Some(attr),
             Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
             Err(Fault::Elsewhere(ino)) => {
-                made_elsewhere(&self.shards.ns, call.op, call.cred, ino, call.former_time().unwrap_or(m.now))?
+                // A session row of an earlier version does not say when.
+                let born = Some(done.born).filter(|born| *born != Time(0));
+                let born = born.or(call.former_time()).unwrap_or(m.now);
+                made_elsewhere(&self.shards.ns, call.op, call.cred, ino, born)?
             }
             Err(_) => None,
         };

@@ -119,12 +119,13 @@ impl Engine {
         m: &Moment,
     ) -> Result<(), ReplayFault> {
         self.shards.note_own_frame(header, payload)?;
-        let mut subject = None;
+        let (mut subject, mut born) = (None, None);
         for event in FrameEvents::new(first, header.event_count, payload) {
             let (position, event) = event?;
             let last = Position(position.0.saturating_add(u64::from(event.positions() - 1)));
             let footprint = event.footprint();
             subject = subject.or_else(|| Some((footprint.subject_inode()?, footprint.loser())));
+            born = born.or_else(|| event.born(position)?.btime.into());
             if last > self.output.position {
                 let mut needs = self.shards.ns.needs(&event);
                 if base_changes {
@@ -151,7 +152,8 @@ impl Engine {
         {
             let (subject, loser) = subject.unwrap_or_default();
             let gone = loser.and_then(|ino| gone_of(&self.shards.ns, ino));
-            session.dedup.record(header.seq, Done::new(self.output.position, Some(subject), gone, false));
+            let done = Done::new(self.output.position, Some(subject), gone, false);
+            session.dedup.record(header.seq, done.born_at(born.filter(|_| !self.shards.ns.owns(subject))));
         }
         Ok(())
     }

@@ -476,10 +476,18 @@ pub(crate) fn made_elsewhere(
     time: Time,
 ) -> Result<Option<Attr>, Stop> {
     let Op::Make { parent, name, make: Make::Dir, mode } = op else { return Ok(None) };
-    let dir = PlanState::inode(ns, *parent)?;
-    let inherited = permission::default_list(ns, &dir)?;
     let newborn = Newborn { kind: Kind::Dir, rdev: 0, mode: *mode, umask: cred.umask };
-    let Birth { mode, gid, .. } = permission::birth(cred, &dir, inherited.as_ref(), newborn)?;
+    let birth = || -> Result<Birth, Fault> {
+        let dir = PlanState::inode(ns, *parent)?;
+        let inherited = permission::default_list(ns, &dir)?;
+        permission::birth(cred, &dir, inherited.as_ref(), newborn)
+    };
+    let Birth { mode, gid, .. } = match birth() {
+        Ok(birth) => birth,
+        // The parent is gone by now, and with it the directory: it was made all the same.
+        Err(Fault::Refused(_)) => return Ok(None),
+        Err(fault) => return Err(fault.into()),
+    };
     let make = Event::Make {
         parent: *parent,
         name: name.clone(),

@@ -161,9 +161,23 @@ fn a_directory_born_elsewhere_inherits_the_default_list() {
     }
 }
 
-/// The answer to a mkdir is lost with its connection: sent again, it is answered with the same directory, wherever that is.
+/// The answer to a mkdir is lost with its connection: sent again, it is answered with the same directory and its time, wherever that is,
+/// also after the deciding plate has started again from its journal or from a checkpoint.
 #[test]
 fn a_repeated_mkdir_is_answered_with_its_directory() {
+    for restart in [Restart::None, Restart::FromJournal, Restart::FromCheckpoint] {
+        repeat_mkdirs(restart);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Restart {
+    None,
+    FromJournal,
+    FromCheckpoint,
+}
+
+fn repeat_mkdirs(restart: Restart) {
     let mut cluster = Cluster::new(1, 2, 1, Load::Mixed);
     cluster.clients[0].ops_left = 0;
     for n in 0..8 {
@@ -174,12 +188,50 @@ fn a_repeated_mkdir_is_answered_with_its_directory() {
         cluster.clients[0].sent.push(sent);
         cluster.ask(0, usize::from(n), None);
         cluster.run(0, 0);
-        // The answer must be the first again: the harness compares the numbers.
+        // The answer must be the first again: the harness compares the numbers and times.
         cluster.ask(0, usize::from(n), Some(Again::default()));
+        if restart == Restart::FromCheckpoint {
+            cluster.checkpoint(0);
+        }
+        if restart != Restart::None {
+            cluster.clients[0].sent[usize::from(n)].is_settled = false;
+            cluster.crash(0);
+            cluster.run(0, 0);
+        }
     }
     let is_elsewhere = |ino: &Ino| cluster.plates.of(*ino) == Some(PlateId(1));
     assert!(cluster.dirs.iter().any(is_elsewhere), "some of eight names are born on the other plate");
     cluster.check();
+}
+
+/// The directory was removed since, and its parent with it.
+#[test]
+fn a_repeated_mkdir_whose_parent_is_gone_is_not_refused() {
+    let mut cluster = Cluster::new(1, 2, 1, Load::Mixed);
+    cluster.clients[0].ops_left = 0;
+    let name = |n: u8| Name::new(&[b'a' + n]).expect("a name");
+    let mode = Mode(0o750);
+    let mut is_seen = false;
+    for n in 0..8 {
+        let run = |cluster: &mut Cluster, op: Op| {
+            let at = cluster.send(0, op);
+            cluster.run(0, 0);
+            at
+        };
+        let made = cluster.dirs.len();
+        run(&mut cluster, Op::Make { parent: Ino::ROOT, name: name(n), make: Make::Dir, mode });
+        let parent = cluster.dirs[made];
+        let at = run(&mut cluster, Op::Make { parent, name: name(0), make: Make::Dir, mode });
+        let child = cluster.dirs[made + 1];
+        run(&mut cluster, Op::Rmdir { parent, name: name(0) });
+        run(&mut cluster, Op::Rmdir { parent: Ino::ROOT, name: name(n) });
+        // The harness refuses a refusal. It has no number to compare: nothing is known of what is gone.
+        cluster.clients[0].sent[at].answer = Some(Ok(Again::default()));
+        cluster.ask(0, at, Some(Again::default()));
+        cluster.run(0, 0);
+        is_seen |= cluster.plates.of(parent) != cluster.plates.of(child);
+    }
+    assert!(is_seen, "some directory is born on another plate than its parent");
 }
 
 /// A position that is durable already would hide a higher one, for which a commit is wanted.

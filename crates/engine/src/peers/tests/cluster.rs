@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chiton_model::{Make, Op, RenameHow, XattrHow};
 use chiton_types::{
-    Attr, Cred, Epoch, Ino, Kind, Mode, Name, PlateId, Plates, Position, Refusal, Seq, SessionId,
+    Attr, Cred, Epoch, Ino, Kind, Mode, Name, PlateId, Plates, Position, Refusal, Seq, SessionId, Time,
 };
 use chiton_wire::{Again, Answer, Call, Failure, PeerMessage, Recall, Reply, Request};
 
@@ -137,7 +137,7 @@ impl Cluster {
     }
 
     /// Carries out the commands of a plate's engine.
-    fn take(&mut self, at: usize) {
+    pub(super) fn take(&mut self, at: usize) {
         loop {
             let commands = self.nodes[at].settle();
             if commands.is_empty() {
@@ -172,6 +172,7 @@ impl Cluster {
         let (cred, settled) = (Cred::ROOT, Seq(0));
         let request = Request { id: 1, seq: *seq, settled, epoch: Epoch(1), again, cred, call };
         let node = &mut self.nodes[at];
+        node.m.now = Time(node.m.now.0 + 1);
         let mut step = node.engine.request(session(client, at), request, &node.m);
         loop {
             match step {
@@ -215,6 +216,8 @@ impl Cluster {
                 )
             });
             assert!(now.ino == before.ino, "seed {seed}: another number");
+            let is_mkdir = matches!(sent.op, Op::Make { make: Make::Dir, .. });
+            assert!(!is_mkdir || now.time == before.time, "seed {seed}: another time of birth");
         }
         if let (Ok(Again { ino, .. }), Op::Make { make: Make::Dir, .. }) = (&answer, &sent.op)
             && !self.dirs.contains(ino)
@@ -312,7 +315,7 @@ impl Cluster {
     }
 
     /// Everything is durable and goes to the rows, and out of memory.
-    fn checkpoint(&mut self, at: usize) {
+    pub(super) fn checkpoint(&mut self, at: usize) {
         self.commit_all(at);
         let node = &mut self.nodes[at];
         node.engine.namespace().checkpoint_begin();
@@ -332,7 +335,7 @@ impl Cluster {
     }
 
     /// A plate dies and starts anew: its journal keeps what was durable, and messages on their way are lost.
-    fn crash(&mut self, at: usize) {
+    pub(super) fn crash(&mut self, at: usize) {
         let dead = &mut self.nodes[at];
         let durable = dead.m.durable;
         let line = format!("PLATE {at} CRASHES, durable {durable}");
@@ -390,7 +393,7 @@ impl Cluster {
     }
 
     /// One step of the schedule; false if nothing but a crash can happen any more.
-    fn step(&mut self) -> bool {
+    pub(super) fn step(&mut self) -> bool {
         let mut steps: Vec<Next> = Vec::new();
         for (&(from, to), queue) in &self.links {
             if !queue.is_empty() {
