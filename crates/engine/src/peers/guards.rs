@@ -4,6 +4,7 @@
 //! - A row has one guard at most. It is granted when its frame is durable, with the row as it then is and stays.
 //! - While a plate waits for its sessions after a start it grants only guards that its journal holds already.
 //! - An operation that asks late, out of order, waits for no other operation.
+//! - Every request is granted, or sent back as late, in the end. While the plate cannot write it waits.
 
 use chiton_model::Event;
 use chiton_namespace::permission::ACL_ACCESS;
@@ -68,7 +69,11 @@ impl Engine {
                 Err(Stop::Missing(needs)) => return Err(Stop::Missing(needs)),
                 Err(_) => return self.grant(from, (key, attempt), ino, None),
             }
-            self.may_change(m)?;
+            match self.may_change(m) {
+                // No message refuses a guard: the request waits until its frame can be written.
+                Err(Stop::Fail(_)) => return Err(Stop::Wait(Wait::Room)),
+                may_change => may_change?,
+            }
             self.await_leases(ino, false, m)?;
         }
         let OpKey { session, seq } = key;

@@ -15,6 +15,7 @@ use chiton_wire::{Again, Call, OpKey, PeerMessage, Request};
 use cluster::{Client, Cluster, Load, Sent, session};
 
 use super::Peers;
+use crate::moment::Health;
 use crate::parts::Queue;
 use crate::step::{Command, Step};
 
@@ -232,6 +233,34 @@ fn a_repeated_mkdir_whose_parent_is_gone_is_not_refused() {
         is_seen |= cluster.plates.of(parent) != cluster.plates.of(child);
     }
     assert!(is_seen, "some directory is born on another plate than its parent");
+}
+
+/// A plate whose disk is full cannot write a guard. The request waits until it can, and is not dropped.
+#[test]
+fn a_guard_waits_while_the_disk_is_full() {
+    let mut cluster = Cluster::new(1, 2, 1, Load::Mixed);
+    cluster.clients[0].ops_left = 0;
+    let name = |n: u8| Name::new(&[b'a' + n]).expect("a name");
+    for health in [Health::Full, Health::Failed] {
+        let elsewhere = (0..8).find(|n| {
+            let made = cluster.dirs.len();
+            let make = Op::Make { parent: Ino::ROOT, name: name(*n), make: Make::Dir, mode: Mode(0o755) };
+            cluster.send(0, make);
+            cluster.run(0, 0);
+            cluster.dirs.get(made).is_some_and(|ino| cluster.plates.of(*ino) == Some(PlateId(1)))
+        });
+        let name = name(elsewhere.expect("some of eight names are born on the other plate"));
+        cluster.nodes[1].m.health = health;
+        let rmdir = cluster.send(0, Op::Rmdir { parent: Ino::ROOT, name });
+        while cluster.step() {}
+        assert_eq!(cluster.clients[0].sent[rmdir].answer, None, "{health:?}");
+        cluster.nodes[1].m.health = Health::Good;
+        cluster.nodes[1].engine.room_changed();
+        cluster.take(1);
+        cluster.run(0, 0);
+        assert!(matches!(cluster.clients[0].sent[rmdir].answer, Some(Ok(_))), "{health:?}");
+    }
+    cluster.check();
 }
 
 /// A position that is durable already would hide a higher one, for which a commit is wanted.
