@@ -19,6 +19,8 @@ struct Count {
     failed: u64,
 }
 
+/// Seeds of the simulation over several plates.
+const SEEDS_OVER_PLATES: &str = "0..30";
 /// Seeds of the simulation that the quick check runs.
 const QUICK_SEEDS: &str = "0..3";
 
@@ -105,6 +107,9 @@ fn all() -> Result<()> {
 fn simulation() -> Result<()> {
     let program = programs(Build::Dev)?.join("chiton-sim");
     shown(Command::new(&program).args(["--seeds", "0..20"]))?;
+    for plates in ["2", "3"] {
+        shown(Command::new(&program).args(["--plates", plates, "--seeds", SEEDS_OVER_PLATES]))?;
+    }
     shown(Command::new(&program).args(["--seconds", FRESH_SECONDS]))
 }
 

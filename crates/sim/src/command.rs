@@ -35,6 +35,9 @@ pub struct Args {
     /// About how many steps all clients take together.
     #[arg(long, default_value_t = 150)]
     steps: usize,
+    /// Of a file system with this many plates.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    plates: u16,
     /// Print the events of the run.
     #[arg(long)]
     trace: bool,
@@ -92,7 +95,7 @@ pub fn main() -> ExitCode {
 }
 
 fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
-    let mut plan = plan::draw(seed, args.steps);
+    let mut plan = plan::draw_over(args.plates, seed, args.steps);
     if let Some(keep) = &args.keep {
         match keep.of(&plan) {
             Ok(part) => plan = part,
@@ -140,7 +143,11 @@ fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
 fn again(args: &Args, seed: u64) -> String {
     let canary = args.canary.and_then(|canary| canary.to_possible_value());
     let canary = canary.map_or_else(String::new, |canary| format!(" --canary {}", canary.get_name()));
-    format!("cargo xtask sim --seed {seed} --steps {}{canary}", args.steps)
+    let plates = match args.plates {
+        1 => String::new(),
+        plates => format!(" --plates {plates}"),
+    };
+    format!("cargo xtask sim --seed {seed} --steps {}{plates}{canary}", args.steps)
 }
 
 fn steps(plan: &Plan) -> usize {

@@ -22,6 +22,7 @@ use chiton_namespace::tag_of;
 use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
+use chiton_types::PlateId;
 
 use crate::canary::Canary;
 use crate::random::Random;
@@ -64,9 +65,8 @@ impl DiskFaults {
 
 /// Storage that outlives servers.
 pub struct Disk {
-    place: Mutex<Arc<MemoryPlace>>,
+    plates: Vec<PlateDisk>,
     objects: Arc<MemoryObjects>,
-    rows: Arc<MemoryMetastore>,
     faults: Mutex<DiskFaults>,
     random: Mutex<Random>,
     canary: Option<Canary>,
@@ -74,12 +74,30 @@ pub struct Disk {
     points: AtomicU64,
     /// The power fails at this point.
     crash_at: AtomicU64,
+    /// Ways in so far.
+    handles: AtomicU64,
+}
+
+/// What one plate has for itself.
+struct PlateDisk {
+    place: Mutex<Arc<MemoryPlace>>,
+    rows: Arc<MemoryMetastore>,
     /// Openings of the row store: an older one is void where stores are shared.
     openings: AtomicU64,
-    /// Ways in so far, and the youngest that has opened the row store: an older one must not open it again, as the records
-    /// of holders in a bucket have it.
-    handles: AtomicU64,
+    /// The youngest way in that has opened the row store: an older one must not open it again, as the records of holders in a
+    /// bucket have it.
     holder: AtomicU64,
+}
+
+impl PlateDisk {
+    fn new(shape: Shape) -> PlateDisk {
+        PlateDisk {
+            place: Mutex::new(Arc::new(MemoryPlace::new(shape))),
+            rows: Arc::new(MemoryMetastore::new()),
+            openings: AtomicU64::new(0),
+            holder: AtomicU64::new(0),
+        }
+    }
 }
 
 /// The kind of an operation.
@@ -103,25 +121,41 @@ enum DiskReply<T> {
 
 impl Disk {
     pub fn new(shape: Shape, seed: u64, canary: Option<Canary>) -> Arc<Disk> {
+        Disk::of_plates(1, shape, seed, canary)
+    }
+
+    /// The same with a journal and rows for each plate; all share the objects.
+    pub fn of_plates(plates: u16, shape: Shape, seed: u64, canary: Option<Canary>) -> Arc<Disk> {
         Arc::new(Disk {
-            place: Mutex::new(Arc::new(MemoryPlace::new(shape))),
+            plates: (0..plates).map(|_| PlateDisk::new(shape)).collect(),
             objects: Arc::new(MemoryObjects::new()),
-            rows: Arc::new(MemoryMetastore::new()),
             faults: Mutex::new(DiskFaults::GOOD),
             random: Mutex::new(Random::new(seed, 2)),
             canary,
             points: AtomicU64::new(0),
             crash_at: AtomicU64::new(u64::MAX),
-            openings: AtomicU64::new(0),
             handles: AtomicU64::new(0),
-            holder: AtomicU64::new(0),
         })
     }
 
-    /// A way in for one life of a server.
+    /// A way in for one life of a server with one plate.
     pub fn handle(self: &Arc<Disk>) -> Arc<DiskHandle> {
+        self.handle_of(PlateId(0))
+    }
+
+    /// A way in for one life of a plate.
+    pub fn handle_of(self: &Arc<Disk>, plate: PlateId) -> Arc<DiskHandle> {
         let number = self.handles.fetch_add(1, SeqCst) + 1;
-        Arc::new(DiskHandle { disk: self.clone(), number, is_cut: AtomicBool::new(false) })
+        Arc::new(DiskHandle { disk: self.clone(), plate, number, is_cut: AtomicBool::new(false) })
+    }
+
+    /// The plates whose stores it has.
+    pub fn plates(&self) -> impl Iterator<Item = PlateId> + use<> {
+        (0..self.plates.len() as u16).map(PlateId)
+    }
+
+    fn plate(&self, plate: PlateId) -> &PlateDisk {
+        &self.plates[usize::from(plate.0)]
     }
 
     /// How it behaves from now on.
@@ -152,6 +186,30 @@ impl Disk {
     pub fn crash(&self) {
         self.crash_at.store(u64::MAX, SeqCst);
         let mut random = self.random.lock();
+        self.plates.iter().for_each(|plate| plate.crash(&mut random));
+        self.objects.crash_keeping(|_| random.chance(1, 2));
+    }
+
+    /// One plate died, while the others live: of its own journal and rows unsynced data are lost. Objects stay, since their
+    /// server does.
+    pub fn crash_plate(&self, plate: PlateId) {
+        self.plate(plate).crash(&mut self.random.lock());
+    }
+
+    /// The segments of a plate's journal as they are.
+    pub fn remains_place(&self, plate: PlateId) -> Arc<MemoryPlace> {
+        self.plate(plate).place.lock().clone()
+    }
+
+    /// The objects, and each plate's rows, for inspection while no server runs.
+    pub fn remains(&self) -> (Arc<MemoryObjects>, Vec<Arc<MemoryMetastore>>) {
+        self.plates.iter().for_each(|plate| plate.rows.crash());
+        (self.objects.clone(), self.plates.iter().map(|plate| plate.rows.clone()).collect())
+    }
+}
+
+impl PlateDisk {
+    fn crash(&self, random: &mut Random) {
         let mut place = self.place.lock();
         let mut torn = Vec::new();
         let after = place.crash(&mut |number, unsynced| {
@@ -176,25 +234,14 @@ impl Disk {
             }
         }
         *place = Arc::new(after);
-        self.objects.crash_keeping(|_| random.chance(1, 2));
         self.rows.crash();
-    }
-
-    /// The journal's segments as they are.
-    pub fn remains_place(&self) -> Arc<MemoryPlace> {
-        self.place.lock().clone()
-    }
-
-    /// The stores, for inspection while no server runs.
-    pub fn remains(&self) -> (Arc<dyn Place>, Arc<MemoryObjects>, Arc<MemoryMetastore>) {
-        self.rows.crash();
-        (self.place.lock().clone(), self.objects.clone(), self.rows.clone())
     }
 }
 
-/// One server's access to storage.
+/// The access of one life of a plate to storage.
 pub struct DiskHandle {
     disk: Arc<Disk>,
+    plate: PlateId,
     number: u64,
     is_cut: AtomicBool,
 }
@@ -203,6 +250,10 @@ impl DiskHandle {
     /// Nothing of this server reaches storage any more.
     pub fn cut(&self) {
         self.is_cut.store(true, SeqCst);
+    }
+
+    fn own(&self) -> &PlateDisk {
+        self.disk.plate(self.plate)
     }
 
     fn is_gone(&self) -> bool {
@@ -259,7 +310,7 @@ impl DiskHandle {
             Shape::Whole => faults.place_silent,
             Shape::Grows => 0,
         };
-        let place = self.disk.place.lock().clone();
+        let place = self.own().place.lock().clone();
         if faults.refuses && self.shape() == Shape::Whole && !self.is_gone() {
             thread::sleep(Duration::from_micros(50));
             return Err(PlaceError::Denied("the token has expired".to_owned()));
@@ -308,17 +359,17 @@ impl DiskHandle {
             return Err(io_error("the machine is gone"));
         }
         thread::sleep(Duration::from_millis(2));
-        if self.disk.holder.fetch_max(self.number, SeqCst) > self.number {
+        if self.own().holder.fetch_max(self.number, SeqCst) > self.number {
             return Err(StoreError::Fenced { path: PathBuf::new() });
         }
-        let opening = self.disk.openings.fetch_add(1, SeqCst) + 1;
+        let opening = self.own().openings.fetch_add(1, SeqCst) + 1;
         Ok(Arc::new(RowStore { disk_handle: self.clone(), opening, is_broken: AtomicBool::new(false) }))
     }
 }
 
 impl Place for DiskHandle {
     fn shape(&self) -> Shape {
-        self.disk.place.lock().shape()
+        self.own().place.lock().shape()
     }
 
     fn list(&self) -> Result<Vec<SegmentInfo>, PlaceError> {
@@ -411,11 +462,12 @@ impl RowStore {
         let disk = &self.disk_handle.disk;
         let failing = if kind == Kind::Sync { disk.faults().rows_fail } else { 0 };
         let reply = self.disk_handle.suffer(kind, failing, 1_000, || {
+            let own = self.disk_handle.own();
             // A later opening has fenced this one.
-            if disk.openings.load(SeqCst) != self.opening && kind == Kind::Sync {
+            if own.openings.load(SeqCst) != self.opening && kind == Kind::Sync {
                 return Err(StoreError::Fenced { path: PathBuf::new() });
             }
-            act(&disk.rows)
+            act(&own.rows)
         });
         match reply {
             DiskReply::Done(result) => result,

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use chiton_types::{Ino, Refusal, SessionId, Time};
+use chiton_types::{Ino, PlateId, Plates, Refusal, SessionId, Time};
 use chiton_wire::LeaseMode;
 
 use crate::model::List;
@@ -357,14 +357,16 @@ pub enum Happened {
     },
     /// The server's clock was set, perhaps back.
     ClockSet,
+    /// A plate has started: with its server, or alone.
     ServerStarted {
         server: ServerId,
+        plate: PlateId,
         /// The epoch of its journal.
         epoch: u64,
         /// The last position that it found there.
         found: u64,
     },
-    /// A server died. Its storage has lost unsynced data.
+    /// A server died, or a plate of it. Its storage has lost unsynced data.
     ServerCrashed {
         server: ServerId,
     },
@@ -379,6 +381,7 @@ pub enum Happened {
     /// A server answered that something is durable (a commit).
     Acknowledged {
         server: ServerId,
+        plate: PlateId,
         /// The epoch of its journal.
         epoch: u64,
         /// The server reports everything up to this position as durable.
@@ -424,10 +427,18 @@ pub struct Event {
 }
 
 /// All of a run, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
+    /// The plates of the file system.
+    pub plates: Plates,
     /// In the order of happening; `at` never falls.
     pub events: Vec<Event>,
+}
+
+impl Default for History {
+    fn default() -> History {
+        History { plates: Plates::one(1), events: Vec::new() }
+    }
 }
 
 impl History {

@@ -24,7 +24,7 @@ use chiton_model::Op;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread;
 use chiton_transport::{ConnId, ConnectionLost, Promise, Sender, Service};
-use chiton_types::{Ino, SessionId, Take};
+use chiton_types::{Ino, PlateId, SessionId, Take};
 use chiton_wire::{Call, Channel, Hello, Query, Recall, Request, Welcome};
 use ends::{Exit, SimDialer};
 use host::{Greeting, Inbox, LOOPS, Work};
@@ -81,6 +81,7 @@ struct Conn {
     number: u64,
     client: ClientId,
     channel: Channel,
+    plate: PlateId,
     host: Arc<Host>,
     ends: Mutex<Ends>,
     recall_here: Condvar,
@@ -190,9 +191,15 @@ impl Net {
     }
 
     /// New connections go to this server from now on. Its loop threads belong to `party`.
-    pub fn serve(&self, server: ServerId, party: Party, epoch: u64, door: Arc<dyn Service>) -> Arc<Host> {
+    pub fn serve(
+        &self,
+        server: ServerId,
+        party: Party,
+        epochs: Vec<u64>,
+        door: Arc<dyn Service>,
+    ) -> Arc<Host> {
         let inboxes = (0..LOOPS).map(|_| Inbox::default()).collect();
-        let host = Arc::new(Host { server, party, epoch, door, inboxes });
+        let host = Arc::new(Host { server, party, epochs: Mutex::new(epochs), door, inboxes });
         for n in 0..LOOPS as usize {
             let host = host.clone();
             scheduler().spawn_in(party, "loop", move || host.run(n));
@@ -386,6 +393,7 @@ impl Net {
             number,
             client,
             channel: hello.channel,
+            plate: hello.plate,
             host: host.clone(),
             ends: Mutex::default(),
             recall_here: Condvar::new(),
@@ -415,7 +423,8 @@ impl Net {
                     return Err("the connection broke".to_owned());
                 }
                 drop(ends);
-                self.0.recorder.session(client, life, session);
+                let session = conn.recorded(session);
+                self.0.recorder.session((client, life), conn.plate, session);
                 if hello.channel == Channel::Main {
                     self.0.recorder.leases_void(session);
                     self.0.recorder.heard(session, begun + belief);
@@ -442,6 +451,11 @@ impl Net {
 }
 
 impl Conn {
+    /// A session as the history has it: plates count their sessions from the same number on.
+    fn recorded(&self, session: SessionId) -> SessionId {
+        SessionId(u64::from(self.plate.0) << 48 | session.0)
+    }
+
     fn sender(self: &Arc<Conn>) -> Sender {
         Sender::to(ConnId(self.number), Arc::new(Exit(self.clone())))
     }

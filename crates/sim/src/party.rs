@@ -13,6 +13,7 @@ use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_server::{FilesystemInfo, FormatOptions, Role, Server, ServerOptions, Stores};
+use chiton_types::PlateId;
 
 use crate::clock::PartyWorld;
 use crate::disk::{Disk, DiskHandle};
@@ -23,13 +24,15 @@ use crate::scheduler::{Party, scheduler};
 
 const FIRST_SERVER: u32 = 1_000;
 const FIRST_CLIENT: u32 = 1_000_000;
+/// Shards of each plate.
+const SHARDS_EACH: u16 = 4;
 
 pub struct LiveServer {
     pub id: ServerId,
     pub party: Party,
     pub server: Arc<Server>,
-    /// Its access to storage.
-    pub disk_handle: Arc<DiskHandle>,
+    /// The access of each plate to storage.
+    disk_handles: Mutex<Vec<Arc<DiskHandle>>>,
     /// Its place in the network.
     pub host: Arc<Host>,
     pub world: Arc<PartyWorld>,
@@ -62,9 +65,13 @@ fn stores(disk_handle: &Arc<DiskHandle>) -> Stores {
 /// If that fails: nothing goes wrong yet.
 pub fn format(rig: &ServerRig) -> FilesystemInfo {
     let world: SharedWorld = scheduler().add_party(Party(FIRST_SERVER - 1), 0, rig.seed);
-    let options = FormatOptions { shards: 4, ..FormatOptions::default() };
-    Server::format_with(&[stores(&rig.disk.handle())], &options, &world)
-        .expect("empty storage can be formatted")
+    let handles: Vec<_> = rig.disk.plates().map(|plate| rig.disk.handle_of(plate)).collect();
+    let plates = handles.len() as u16;
+    let options = FormatOptions { shards: SHARDS_EACH * plates, plates, ..FormatOptions::default() };
+    let stores: Vec<_> = handles.iter().map(stores).collect();
+    let info = Server::format_with(&stores, &options, &world).expect("empty storage can be formatted");
+    rig.recorder.serves(info.plates());
+    info
 }
 
 /// Starts a server, in its life number `life` of all servers. To be called by a thread of [`Party::OUTSIDE`].
@@ -79,24 +86,27 @@ pub fn start_server(
 ) -> Result<LiveServer, String> {
     let party = Party(FIRST_SERVER + life);
     let world = scheduler().add_party(party, rig.drift_ppm, rig.seed ^ u64::from(life) << 32);
-    let disk_handle = rig.disk.handle();
-    let (shared_world, their_stores, options, info) =
-        (world.clone() as SharedWorld, stores(&disk_handle), rig.options.clone(), info.clone());
+    let disk_handles: Vec<_> = rig.disk.plates().map(|plate| rig.disk.handle_of(plate)).collect();
+    let (shared_world, options, info) = (world.clone() as SharedWorld, rig.options.clone(), info.clone());
+    let their_stores = disk_handles.iter().map(stores).collect();
     let server = run_in(party, "start", move || {
-        Server::start_as(Role::serving(&info, their_stores), options, shared_world)
+        Server::start_as(Role::serving_plates(&info, their_stores), options, shared_world)
             .map_err(|error| error.to_string())
     });
     let server = match server {
         Ok(server) => server,
         Err(why) => {
-            disk_handle.cut();
+            disk_handles.iter().for_each(|disk_handle| disk_handle.cut());
             return Err(why);
         }
     };
-    let (epoch, found) = first_of_epoch(&*rig.disk.remains_place());
-    let host = rig.net.serve(id, party, epoch, server.service());
-    rig.recorder.push(Happened::ServerStarted { server: id, epoch, found });
-    Ok(LiveServer { id, party, server, disk_handle, host, world })
+    let epochs: Vec<_> =
+        rig.disk.plates().map(|plate| first_of_epoch(&*rig.disk.remains_place(plate))).collect();
+    let host = rig.net.serve(id, party, epochs.iter().map(|(epoch, _)| *epoch).collect(), server.service());
+    for (plate, (epoch, found)) in rig.disk.plates().zip(epochs) {
+        rig.recorder.push(Happened::ServerStarted { server: id, plate, epoch, found });
+    }
+    Ok(LiveServer { id, party, server, disk_handles: Mutex::new(disk_handles), host, world })
 }
 
 /// The newest epoch of a journal, and the last position before it.
@@ -126,8 +136,40 @@ pub fn run_in<T: Send + 'static>(party: Party, name: &str, body: impl FnOnce() -
 }
 
 impl LiveServer {
+    fn cut(&self) {
+        self.disk_handles.lock().iter().for_each(|disk_handle| disk_handle.cut());
+    }
+
+    /// One plate dies, while the others live. To be called by a thread of [`Party::OUTSIDE`].
+    pub fn crash_plate(&self, rig: &ServerRig, plate: PlateId) {
+        self.disk_handles.lock()[usize::from(plate.0)].cut();
+        rig.recorder.push(Happened::ServerCrashed { server: self.id });
+        let server = self.server.clone();
+        run_in(self.party, "plate-dies", move || server.crash_plate(plate));
+        rig.disk.crash_plate(plate);
+    }
+
+    /// A plate that died starts again. To be called by a thread of [`Party::OUTSIDE`].
+    ///
+    /// # Errors
+    /// Why it does not start, in words.
+    pub fn start_plate(&self, rig: &ServerRig, plate: PlateId) -> Result<(), String> {
+        let disk_handle = rig.disk.handle_of(plate);
+        let (server, their_stores) = (self.server.clone(), stores(&disk_handle));
+        let started = run_in(self.party, "plate-starts", move || server.start_plate(plate, their_stores));
+        if let Err(error) = started {
+            disk_handle.cut();
+            return Err(error.to_string());
+        }
+        self.disk_handles.lock()[usize::from(plate.0)] = disk_handle;
+        let (epoch, found) = first_of_epoch(&*rig.disk.remains_place(plate));
+        self.host.set_epoch(plate, epoch);
+        rig.recorder.push(Happened::ServerStarted { server: self.id, plate, epoch, found });
+        Ok(())
+    }
+
     pub fn crash(self, rig: &ServerRig) {
-        self.disk_handle.cut();
+        self.cut();
         rig.net.withdraw(&self.host);
         rig.recorder.push(Happened::ServerCrashed { server: self.id });
         scheduler().pause(self.party, false);
@@ -143,14 +185,14 @@ impl LiveServer {
     /// # Errors
     /// The error of the server.
     pub fn shutdown(self, rig: &ServerRig) -> Result<(), String> {
-        let server = self.server;
+        let server = self.server.clone();
         let result = run_in(self.party, "shutdown", move || {
             let result = server.shutdown().map_err(|error| error.to_string());
             drop(server);
             result
         });
         rig.net.withdraw(&self.host);
-        self.disk_handle.cut();
+        self.cut();
         rig.recorder.push(Happened::ServerCrashed { server: self.id });
         result
     }

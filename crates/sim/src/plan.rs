@@ -6,6 +6,7 @@
 mod appends;
 mod company;
 mod jobs;
+mod paths;
 mod rivals;
 mod users;
 
@@ -20,6 +21,7 @@ use crate::users::User;
 pub(crate) use appends::{appends_by, appends_to};
 pub(crate) use company::at_home;
 pub use jobs::{Job, MARK, Role, is_content_of_mark};
+pub(crate) use paths::{PATHS, TOPS};
 
 /// In place of the directory that only one life of a client uses.
 pub const OWN: &str = "/own";
@@ -50,6 +52,8 @@ const NOTE_BYTES: usize = 16;
 /// How stores and clocks are, for a whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
+    /// Number of plates.
+    pub plates: u16,
     /// Segments are objects, put whole; a second server may take over.
     pub whole: bool,
     /// The server forgets a silent session.
@@ -105,6 +109,13 @@ impl Step {
 pub enum Fault {
     /// The server dies, and starts again after a while.
     CrashServer {
+        /// How long it is away.
+        down: Duration,
+    },
+    /// One plate dies, and starts again after a while. The others live.
+    CrashPlate {
+        /// Its number, among all that there are.
+        plate: u16,
         /// How long it is away.
         down: Duration,
     },
@@ -196,6 +207,12 @@ impl Plan {
         self.clients.iter().flatten().any(appends)
     }
 
+    /// Whether any client uses paths that all share.
+    pub fn has_paths(&self) -> bool {
+        let is_shared = |path: &mut String| path.starts_with(PATHS);
+        self.clients.iter().flatten().any(|step| step.action.clone().paths_mut().into_iter().any(is_shared))
+    }
+
     /// A client's role, if it has a special one.
     pub fn role(&self, client: usize) -> Option<&Role> {
         self.setup.roles.get(client.checked_sub(self.clients.len() - self.setup.roles.len())?)
@@ -216,10 +233,16 @@ pub struct Plan {
 }
 
 const KINDS: usize = 22;
+/// With several plates, one in so many faults of a connection is a plate's death instead.
+const PLATE_DIES_ONE_IN: u64 = 2;
 const FAULTS: usize = 15;
 
-/// Draws a plan with about `steps` steps over all clients.
+/// Draws a plan with about `steps` steps over all clients, for a file system with one plate.
 pub fn draw(seed: u64, steps: usize) -> Plan {
+    draw_over(1, seed, steps)
+}
+
+fn draw_common(seed: u64, steps: usize) -> Plan {
     let mut random = Random::new(seed, 7);
     let clients_count = random.between(1, 4) as usize;
     let mut setup = draw_setup(&mut random, clients_count);
@@ -243,8 +266,6 @@ pub fn draw(seed: u64, steps: usize) -> Plan {
     company::add(&mut plan);
     appends::add(&mut plan);
     rivals::add(&mut plan);
-    jobs::add(&mut plan, steps);
-    users::add(&mut plan);
     plan
 }
 
@@ -254,6 +275,7 @@ fn draw_setup(random: &mut Random, clients: usize) -> Setup {
     let drifts = random.chance(1, 3);
     let drift = |random: &mut Random| if drifts { random.between(0, 20_000) as i64 - 10_000 } else { 0 };
     Setup {
+        plates: 1,
         whole: random.chance(1, 3),
         session_ms,
         grace_ms: random.between(1_000, u64::from(session_ms)) as u32,
@@ -331,6 +353,28 @@ fn draw_fault(random: &mut Random, weights: &[u32], clients: usize, session_ms: 
         13 => Fault::JournalFails { time: short, often: random.between(10, 900) as u32 },
         _ => Fault::SetClock { wrong_ms: random.between(0, 20_000) as i64 - 10_000 },
     }
+}
+
+/// Draws a plan for a file system with several plates. No client decouples subtrees there.
+pub fn draw_over(plates: u16, seed: u64, steps: usize) -> Plan {
+    let mut plan = draw_common(seed, steps);
+    if plates > 1 {
+        plan.setup.plates = plates;
+        paths::add(&mut plan);
+        let mut random = Random::new(seed, 14);
+        for (_, fault) in &mut plan.faults {
+            if let Fault::Cut { .. } | Fault::CrashServer { .. } | Fault::PauseServer { .. } = fault
+                && random.chance(1, PLATE_DIES_ONE_IN)
+            {
+                let down = Duration::from_millis(random.between(10, 2_000));
+                *fault = Fault::CrashPlate { plate: random.below(plates.into()) as u16, down };
+            }
+        }
+    } else {
+        jobs::add(&mut plan, steps);
+    }
+    users::add(&mut plan);
+    plan
 }
 
 struct Maker {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_runtime::sync::Mutex;
-use chiton_types::{Ino, SessionId};
+use chiton_types::{Ino, PlateId, Plates, SessionId};
 use chiton_wire::{LeaseMode, Recall, Reply};
 
 use crate::history::{CallId, ClientId, Happened, History, ServerId};
@@ -23,9 +23,10 @@ struct State {
     history: History,
     lines: Vec<(Duration, String)>,
     next_call: u64,
-    sessions: BTreeMap<SessionId, (ClientId, u32)>,
+    /// The life of a client to which each session belongs, and the plate.
+    sessions: BTreeMap<SessionId, (ClientId, u32, PlateId)>,
     losses: BTreeMap<(ClientId, u32), u32>,
-    acknowledged: BTreeMap<(ServerId, u64), u64>,
+    acknowledged: BTreeMap<(ServerId, PlateId, u64), u64>,
     /// The time until which a session's cache is trusted.
     believes: BTreeMap<SessionId, Duration>,
     /// Sessions that are over, for their clients.
@@ -62,12 +63,18 @@ impl Recorder {
         CallId(state.next_call - 1)
     }
 
-    /// A session belongs to a life of a client.
-    pub fn session(&self, client: ClientId, life: u32, session: SessionId) {
+    /// The file system has these plates.
+    pub fn serves(&self, plates: Plates) {
+        self.0.lock().history.plates = plates;
+    }
+
+    /// A session with a plate belongs to a life of a client.
+    pub fn session(&self, (client, life): (ClientId, u32), plate: PlateId, session: SessionId) {
         let lost = {
             let mut state = self.0.lock();
-            let before = state.sessions.iter().any(|(known, of)| *of == (client, life) && *known != session);
-            let new = state.sessions.insert(session, (client, life)).is_none();
+            let of_life = (client, life, plate);
+            let before = state.sessions.iter().any(|(known, of)| *of == of_life && *known != session);
+            let new = state.sessions.insert(session, of_life).is_none();
             if new && before {
                 *state.losses.entry((client, life)).or_default() += 1;
             }
@@ -75,7 +82,7 @@ impl Recorder {
         };
         if lost {
             self.push(Happened::SessionLost { client });
-            self.end_sessions(client, life, Some(session));
+            self.end_sessions(|of| *of == (client, life, plate), Some(session));
         }
     }
 
@@ -84,17 +91,17 @@ impl Recorder {
         self.0.lock().losses.get(&(client, life)).copied().unwrap_or(0)
     }
 
-    pub fn replied(&self, server: ServerId, epoch: u64, commit: bool, reply: &Reply) {
+    pub fn replied(&self, (server, plate): (ServerId, PlateId), epoch: u64, commit: bool, reply: &Reply) {
         let durable = reply.durable.0;
         let fresh = {
             let mut state = self.0.lock();
-            let known = state.acknowledged.entry((server, epoch)).or_default();
+            let known = state.acknowledged.entry((server, plate, epoch)).or_default();
             let fresh = commit && reply.result.is_ok() && durable > *known;
             *known = durable.max(*known);
             fresh
         };
         if fresh {
-            self.push(Happened::Acknowledged { server, epoch, durable });
+            self.push(Happened::Acknowledged { server, plate, epoch, durable });
         }
     }
 
@@ -122,22 +129,33 @@ impl Recorder {
 
     /// A life of a client is over.
     pub fn died(&self, client: ClientId, life: u32) {
-        self.end_sessions(client, life, None);
+        self.end_sessions(|(of, its, _)| (*of, *its) == (client, life), None);
     }
 
-    fn end_sessions(&self, client: ClientId, life: u32, but: Option<SessionId>) {
+    fn end_sessions(&self, ends: impl Fn(&(ClientId, u32, PlateId)) -> bool, but: Option<SessionId>) {
         let sessions: Vec<SessionId> = {
             let state = self.0.lock();
-            let of_life = state.sessions.iter().filter(|(_, of)| **of == (client, life));
+            let of_life = state.sessions.iter().filter(|(_, of)| ends(of));
             of_life.map(|(session, _)| *session).filter(|session| Some(*session) != but).collect()
         };
         sessions.into_iter().for_each(|session| self.session_over(session));
     }
 
-    /// An answer to a call that began at `begun` grants a lease.
-    pub fn lease_given(&self, session: SessionId, ino: Ino, mode: LeaseMode, begun: Duration) {
-        let believers = {
+    /// An answer in this session to a call that began at `begun` grants a lease. If it is to a path, the lease is of the client's
+    /// session with the plate that has the inode; else clients believe only what a plate says of its own inodes.
+    pub fn lease_given(
+        &self,
+        (asked, is_path): (SessionId, bool),
+        ino: Ino,
+        mode: LeaseMode,
+        begun: Duration,
+    ) {
+        let (session, believers) = {
             let state = self.0.lock();
+            let Some(session) = state.session_with(asked, ino).filter(|with| is_path || *with == asked)
+            else {
+                return;
+            };
             // The recall was faster than the answer: this is void.
             let of_one = state.recalled.get(&(session, ino));
             let mut times = of_one.into_iter().chain(state.recalled_all.get(&session));
@@ -145,7 +163,7 @@ impl Recorder {
             if mode == LeaseMode::None || is_void || state.over.contains(&session) {
                 return;
             }
-            state.believers()
+            (session, state.believers())
         };
         self.push(Happened::LeaseGiven { session, ino, mode, believers });
     }
@@ -187,6 +205,18 @@ impl Recorder {
 const LOOK: Duration = Duration::from_millis(5);
 
 impl State {
+    /// The session that the client of a session has with the plate of an inode.
+    fn session_with(&self, session: SessionId, ino: Ino) -> Option<SessionId> {
+        let (client, life, plate) = self.sessions.get(&session)?;
+        match self.history.plates.of(ino)? {
+            owner if owner == *plate => Some(session),
+            owner => {
+                let theirs = self.sessions.iter().filter(|(_, of)| **of == (*client, *life, owner));
+                theirs.map(|(session, _)| *session).max()
+            }
+        }
+    }
+
     /// Sessions whose clients trust their caches.
     fn believers(&self) -> Vec<SessionId> {
         let now = scheduler().now();

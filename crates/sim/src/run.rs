@@ -32,7 +32,7 @@ use crate::judge::judge;
 use crate::net::{self, Net, Weather};
 use crate::party::{LiveClient, LiveServer, ServerRig, format, run_in, start_server};
 use crate::perform::{Handles, perform};
-use crate::plan::{BOARD, LOG, NOTE, NOTES, Plan, SHARED, Step, TAIL, TAILS};
+use crate::plan::{BOARD, LOG, NOTE, NOTES, PATHS, Plan, SHARED, Step, TAIL, TAILS, TOPS};
 use crate::record::Recorder;
 use crate::scheduler::{Party, Running, Scheduler, Stuck, scheduler};
 use crate::users::User;
@@ -185,7 +185,7 @@ impl Cluster {
             ..ClientOptions::default()
         };
         let rig = ServerRig {
-            disk: Disk::new(shape, plan.seed, canary),
+            disk: Disk::of_plates(setup.plates, shape, plan.seed, canary),
             net,
             recorder: recorder.clone(),
             options,
@@ -298,12 +298,13 @@ impl Cluster {
     fn prepare(self: &Arc<Cluster>) -> Result<(), Violation> {
         // Only in runs that use them, so that other seeds keep their runs.
         let tails = if self.plan.appends() { TAILS } else { 0 };
+        let tops = if self.plan.has_paths() { TOPS } else { 0 };
         self.observe(move |client| {
             let mut handles = Handles::new();
-            let mut actions: Vec<Action> = [LOG, SHARED]
-                .iter()
-                .map(|path| Action::Mkdir { path: (*path).to_owned(), mode: 0o755 })
-                .collect();
+            let dirs = [LOG.to_owned(), SHARED.to_owned()].into_iter();
+            let dirs = dirs.chain((tops > 0).then(|| PATHS.to_owned()));
+            let dirs = dirs.chain((0..tops).map(|n| format!("{PATHS}/t{n}")));
+            let mut actions: Vec<Action> = dirs.map(|path| Action::Mkdir { path, mode: 0o755 }).collect();
             let notes = (0..NOTES).map(|n| format!("{NOTE}{n}"));
             let tails = (0..tails).map(|n| format!("{TAIL}{n}"));
             let files = notes.chain([BOARD.to_owned()]).chain(tails);

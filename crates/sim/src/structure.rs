@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use chiton_admin::RowsOfPlates;
+use chiton_engine::PeerState;
 use chiton_metastore::Metastore;
 use chiton_namespace::chunk::Chunk;
 use chiton_namespace::{tag, tag_of};
 use chiton_objects::Objects;
-use chiton_types::Take;
+use chiton_types::{Plates, Take};
 
 use crate::checkers;
 use crate::disk::Disk;
@@ -26,8 +28,11 @@ fn violation(what: String) -> Violation {
 /// # Errors
 /// The first block that is missing or left over.
 pub fn check(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
-    let (_, objects, rows) = disk.remains();
-    let all = rows.scan(Bound::Unbounded, None, ALL).map_err(|e| violation(e.to_string()))?;
+    let (objects, rows) = disk.remains();
+    let mut all = Vec::new();
+    for rows in rows {
+        all.extend(rows.scan(Bound::Unbounded, None, ALL).map_err(|e| violation(e.to_string()))?);
+    }
     let with = |tag| all.iter().filter(move |(key, _)| tag_of(key) == Some(tag));
     let mut named = BTreeSet::new();
     for (key, value) in with(tag::CHUNK) {
@@ -57,13 +62,31 @@ pub fn check(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
 ///
 /// # Errors
 /// The first violation.
-pub fn check_realms(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
-    let (_, objects, rows) = disk.remains();
+pub fn check_realms(disk: &Arc<Disk>, plates: Plates, strays: bool) -> Result<(), Violation> {
+    let (objects, rows) = disk.remains();
     if strays {
         return Ok(());
     }
     nothing_apart(&*objects)?;
-    checkers::structure::check(&*rows, &*objects)
+    let rows = rows.into_iter().map(|rows| rows as Arc<dyn Metastore>).collect();
+    checkers::structure::check(&RowsOfPlates::new(plates, rows), &*objects)
+}
+
+/// Checks that no plate guards a row for another or owes it an effect.
+///
+/// # Errors
+/// The first violation.
+pub fn check_plates_rest(disk: &Arc<Disk>) -> Result<(), Violation> {
+    let (_, rows) = disk.remains();
+    for (plate, rows) in disk.plates().zip(rows) {
+        for (key, value) in rows.scan(Bound::Unbounded, None, ALL).map_err(|e| violation(e.to_string()))? {
+            match PeerState::decode(&key, &value) {
+                Ok(None | Some(PeerState::CarriedOut { .. })) => {}
+                state => return Err(violation(format!("plate {plate} has {state:?}"))),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// That no object of a decoupling is left.
@@ -71,7 +94,7 @@ pub fn check_realms(disk: &Arc<Disk>, strays: bool) -> Result<(), Violation> {
 /// # Errors
 /// The first violation.
 pub fn check_nothing_apart(disk: &Arc<Disk>) -> Result<(), Violation> {
-    let (_, objects, _) = disk.remains();
+    let (objects, _) = disk.remains();
     nothing_apart(&*objects)
 }
 

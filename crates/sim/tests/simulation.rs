@@ -28,6 +28,49 @@ fn the_same_seed_gives_the_same_trace() {
     assert_ne!(run(&plan::draw(3, 120), None).fingerprint, run(&plan::draw(4, 120), None).fingerprint);
 }
 
+#[test]
+fn the_same_seed_over_plates_gives_the_same_trace() {
+    let plan = plan::draw_over(2, 3, 120);
+    let (a, b) = (run(&plan, None), run(&plan, None));
+    assert_eq!((a.lines, a.fingerprint), (b.lines, b.fingerprint));
+    assert_ne!(a.history, run(&plan::draw_over(3, 3, 120), None).history);
+}
+
+#[test]
+fn promises_hold_over_plates() {
+    let mut plates_died = 0;
+    for (plates, seeds) in [(2, 0..15), (3, 15..25)] {
+        for seed in seeds {
+            let plan = plan::draw_over(plates, seed, STEPS);
+            plates_died +=
+                plan.faults.iter().filter(|(_, fault)| matches!(fault, Fault::CrashPlate { .. })).count();
+            assert_eq!(run(&plan, None).violations, [], "seed {seed}, {plates} plates");
+        }
+    }
+    assert!(plates_died > 0, "some plate died alone");
+}
+
+/// Whether a run over two plates that breaks a rule is noticed by a checker, with words that say so.
+fn is_noticed_over_plates(canary: Canary, checker: &str, words: &str) {
+    let noticed = |seed: &u64| {
+        let plan = plan::draw_over(2, *seed, STEPS);
+        let found = run(&plan, Some(canary)).violations;
+        found.iter().any(|violation| violation.checker == checker && violation.what.contains(words))
+            && run(&plan, None).violations.is_empty()
+    };
+    assert!((0..200).any(|seed| noticed(&seed)), "{canary:?}: no run was noticed by {checker}");
+}
+
+#[test]
+fn journals_of_plates_that_are_not_synced_are_noticed() {
+    is_noticed_over_plates(Canary::FsyncSkipped, "fencing", "");
+}
+
+#[test]
+fn leases_of_paths_that_are_given_back_unasked_are_noticed() {
+    is_noticed_over_plates(Canary::LeaseNotRecalled, "linearizability", "(call ");
+}
+
 /// Looks for a run that notices the canary, and is right without it: first the seed that did when this was written.
 /// (A seed's draws may no longer meet the rule after changes of the code.)
 fn is_noticed(canary: Canary, first: u64, checkers: &[&str]) {

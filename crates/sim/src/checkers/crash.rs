@@ -27,12 +27,14 @@
 
 mod replay;
 
+use std::collections::BTreeMap;
+
 use chiton_types::{Ino, Plates, Time};
 
 use crate::checkers::crash::replay::Replay;
 use crate::checkers::violation;
 use crate::history::Violation;
-use crate::model::{Change, Model};
+use crate::model::{Change, Model, is_unknown};
 use crate::tree::Tree;
 
 /// One thing that happened, in the order in which it did.
@@ -56,6 +58,10 @@ pub struct History {
     start: Model,
     entries: Vec<Entry>,
     plates: Plates,
+    /// The inode that the model's root stands for.
+    root: Ino,
+    /// Of files whose numbers are not known, the directory in which they were born: files are born on its plate.
+    born_in: BTreeMap<Ino, Ino>,
 }
 
 impl History {
@@ -66,10 +72,21 @@ impl History {
 
     /// The same with these plates, each of which has an order of its own.
     pub fn over(plates: Plates, start: Model) -> History {
-        History { start, entries: Vec::new(), plates }
+        History { start, entries: Vec::new(), plates, root: Ino::ROOT, born_in: BTreeMap::new() }
+    }
+
+    /// The root of the model stands for this directory.
+    pub fn set_root(&mut self, root: Ino) {
+        self.root = root;
     }
 
     pub fn push(&mut self, entry: Entry) {
+        let born = match &entry {
+            Entry::Act(Change::Make { parent, ino, .. }, _) => Some((*ino, *parent)),
+            Entry::Act(Change::Rename { from, whiteout, .. }, _) => Some((*whiteout, *from)),
+            _ => None,
+        };
+        self.born_in.extend(born.filter(|(ino, _)| is_unknown(*ino)));
         self.entries.push(entry);
     }
 
@@ -229,11 +246,17 @@ impl History {
         }
     }
 
-    fn plate(&self, ino: Ino) -> usize {
-        match self.plates.count() {
-            1 => 0,
-            _ => self.plates.of(ino).map_or(0, |plate| usize::from(plate.0)),
+    /// The plate that owns an inode.
+    pub fn plate(&self, ino: Ino) -> usize {
+        if self.plates.count() == 1 {
+            return 0;
         }
+        let mut at = ino;
+        while let Some(parent) = self.born_in.get(&at) {
+            at = *parent;
+        }
+        let at = if at == Ino::ROOT { self.root } else { at };
+        self.plates.of(at).map_or(0, |plate| usize::from(plate.0))
     }
 }
 

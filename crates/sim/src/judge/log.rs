@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_types::{Epoch, Ino, Position, Refusal};
+use chiton_types::{Epoch, Ino, PlateId, Position, Refusal};
 
 use crate::checkers::exactly_once::{self, Deed, DeedAnswer};
 use crate::checkers::fencing::Fencing;
@@ -14,7 +14,7 @@ use crate::tree::Tree;
 pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut births = Births::default();
-    let mut fencing = Fencing::default();
+    let mut fencing: BTreeMap<PlateId, Fencing> = BTreeMap::new();
     let mut deeds: Vec<Deed> = Vec::new();
     // Acknowledged deeds that are durable for sure, by client: the others may be lost with a dead client.
     let mut open: BTreeMap<CallId, usize> = BTreeMap::new();
@@ -81,11 +81,11 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                     deeds[deed].answer = DeedAnswer::Unanswered;
                 }
             }
-            Happened::ServerStarted { epoch, found, .. } => {
-                note(fencing.took_over(Epoch(*epoch), Position(*found)));
+            Happened::ServerStarted { plate, epoch, found, .. } => {
+                note(fencing.entry(*plate).or_default().took_over(Epoch(*epoch), Position(*found)));
             }
-            Happened::Acknowledged { epoch, durable, .. } => {
-                note(fencing.acknowledged(Epoch(*epoch), Position(*durable)));
+            Happened::Acknowledged { plate, epoch, durable, .. } => {
+                note(fencing.entry(*plate).or_default().acknowledged(Epoch(*epoch), Position(*durable)));
             }
             _ => {}
         }

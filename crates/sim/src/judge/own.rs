@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use apart::own_part;
 
 use apart::{Apart, Ending};
-use chiton_types::{Ino, Kind, Name, Refusal, Time};
+use chiton_types::{Ino, Kind, Name, Plates, Refusal, Time};
 use effect::Effect;
 
 use crate::checkers::crash::{self, Entry};
@@ -90,7 +90,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 if let Action::Mkdir { path, mode } = action
                     && is_root(path)
                 {
-                    let life = Life::new(path.clone(), *mode, *call);
+                    let life = Life::new(history.plates, path.clone(), *mode, *call);
                     ended.extend(lives.insert(*client, life));
                     doubtful.remove(client);
                 } else if let Some(life) = lives.get_mut(client).filter(|_| !doubtful.contains(client)) {
@@ -212,14 +212,14 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// For a directory whose creation, with this mode, was requested by this call.
-    pub(crate) fn new(root: String, mode: u16, make: CallId) -> Life {
+    /// For a directory whose creation, with this mode, was requested by this call, in a file system with these plates.
+    pub(crate) fn new(plates: Plates, root: String, mode: u16, make: CallId) -> Life {
         let model = Model::rooted(mode, TIME_UNKNOWN);
         Life {
             root,
             made: false,
             make,
-            entries: crash::History::new(model.clone()),
+            entries: crash::History::over(plates, model.clone()),
             model,
             handles: BTreeMap::new(),
             under_way: None,
@@ -356,6 +356,7 @@ impl Life {
         if call == self.make {
             if let Answer::Attr(seen) = answer {
                 self.made = true;
+                self.entries.set_root(seen.ino);
                 self.last_time = seen.ctime;
             }
             self.is_over |= !self.made;
@@ -424,6 +425,9 @@ impl Life {
         let UnderWay { call, user, action } = &under_way;
         let ino = self.fresh();
         let before = self.model.clone();
+        if self.leaves_whiteout_elsewhere(*user, action) && refusal == Refusal::CrossDevice {
+            return Ok(());
+        }
         let would = match self.deed(*user, action, ino, TIME_UNKNOWN) {
             Err(refusal) => Err(refusal),
             Ok(None) if self.expected(action, &Answer::Refused(refusal)).is_some() => Ok(()),
@@ -450,6 +454,13 @@ impl Life {
             return Ok(());
         }
         Err(violation(wrong))
+    }
+
+    /// Whether a rename would leave a whiteout on another plate than it takes the name to.
+    fn leaves_whiteout_elsewhere(&self, user: User, action: &Action) -> bool {
+        let Action::Whiteout { from, to } = action else { return false };
+        let plate = |path: &str| Some(self.entries.plate(self.parent(user, path).ok()?.0));
+        plate(from) != plate(to)
     }
 
     fn carry_out(&mut self, deed: Effect) -> Result<(), Refusal> {

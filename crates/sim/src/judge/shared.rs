@@ -1,4 +1,5 @@
-//! Judges the shared state: a few names in one directory, a few attributes of one file, a few small files.
+//! Judges the shared state: a few names in one directory, paths below directories that move, a few attributes of one file, a few
+//! small files.
 //!
 //! Invariants:
 //! - If no order explains the answers, that is a violation, unless the server died and changes of a dead client, or
@@ -7,6 +8,7 @@
 //! - A call without an answer may have taken effect, at any time.
 
 mod names;
+mod paths;
 mod spans;
 
 use std::collections::BTreeSet;
@@ -30,6 +32,7 @@ pub(super) fn judge(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for span in spans::spans(history, &calls) {
         found.extend(judge_names(&calls, &span));
+        found.extend(paths::judge(&calls, &span));
         found.extend(judge_values(&calls, &span));
     }
     found
@@ -43,7 +46,7 @@ pub(super) fn take_overs(history: &History) -> Vec<(u64, u64)> {
 /// Whether an action changes shared state.
 fn changes(action: &Action) -> bool {
     let names = asked(action).is_some_and(|call| !matches!(call, Call::Look(_)));
-    names || write(action).is_some()
+    names || paths::changes(action) || write(action).is_some()
 }
 
 fn judge_names(calls: &[CallRecord<'_>], span: &Span) -> Option<Violation> {

@@ -348,7 +348,8 @@ impl Stage {
         self.shut_down()?;
         let reported = |violation: crate::history::Violation| violation.what;
         structure::check(self.disk(), false).map_err(reported)?;
-        structure::check_realms(self.disk(), false).map_err(reported)
+        let plates = self.info.lock().as_ref().expect("formatted at the beginning").plates();
+        structure::check_realms(self.disk(), plates, false).map_err(reported)
     }
 
     fn disks(&self, n: usize) -> Vec<Arc<Disk>> {

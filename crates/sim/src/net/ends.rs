@@ -36,11 +36,12 @@ impl Outlet for Exit {
                 return Err(ConnectionLost::new("the client is gone"));
             }
             let question = ends.questions.remove(&reply.id).unwrap_or_default();
-            (question, ends.session, ends.belief)
+            (question, ends.session.map(|session| conn.recorded(session)), ends.belief)
         };
         let net = net();
         let recorder = net.0.recorder.clone();
-        recorder.replied(conn.host.server, conn.host.epoch, question.is_commit, reply);
+        let at = (conn.host.server, conn.plate);
+        recorder.replied(at, conn.host.epoch(conn.plate), question.is_commit, reply);
         // An answer without a position changed nothing.
         let has_changed = match &reply.result {
             Ok(Answer::Op { position, .. }) => *position > Position(0),
@@ -71,8 +72,9 @@ impl Outlet for Exit {
                 if let Ok(Answer::Names { leased: true, attr, .. }) = &reply.result {
                     n.0.state.lock().names.insert(attr.ino);
                 }
+                let carries_on = matches!(reply.result, Ok(Answer::Resolved(_)));
                 for (ino, mode) in leases_in(&reply, &question) {
-                    recorder.lease_given(session, ino, mode, question.begun);
+                    recorder.lease_given((session, carries_on), ino, mode, question.begun);
                 }
             }
             promise.fulfil(Ok(reply));
@@ -118,7 +120,9 @@ fn leases_in(reply: &Reply, question: &Question) -> Vec<(Ino, LeaseMode)> {
         Ok(Answer::Attr { attr, lease, parent_leased, .. }) => {
             std::iter::once((attr.ino, *lease)).chain(of_names(*parent_leased)).collect()
         }
-        Ok(Answer::Absent { parent_leased, .. }) => of_names(*parent_leased).into_iter().collect(),
+        Ok(Answer::Absent { parent_leased, .. } | Answer::Elsewhere { parent_leased, .. }) => {
+            of_names(*parent_leased).into_iter().collect()
+        }
         Ok(Answer::Resolved(path)) => path.inodes.iter().map(|(attr, lease)| (attr.ino, *lease)).collect(),
         Ok(Answer::Entries { entries, parent_leased, .. }) => {
             let attrs = entries.iter().filter_map(|entry| entry.attr.as_ref());
@@ -175,7 +179,7 @@ impl Wire for ClientEnd {
                 return Pending::ready(Err(ConnectionLost::new("the connection is closed")));
             }
             if let (Call::Bye, Some(session)) = (&request.call, ends.session) {
-                self.net.0.recorder.session_over(session);
+                self.net.0.recorder.session_over(self.conn.recorded(session));
             }
             if self.net.0.canary == Some(Canary::PendingLost)
                 && let Some(reply) = said_to_be_done(request)
@@ -267,7 +271,7 @@ impl RecallWire for ClientEnd {
             (ends.asked.remove(&done.id), ends.session)
         };
         if let (Some(recall), Some(session)) = (recall, session) {
-            self.net.0.recorder.gave_back(session, recall.ino, recall.keep);
+            self.net.0.recorder.gave_back(self.conn.recorded(session), recall.ino, recall.keep);
         }
         let conn = self.conn.clone();
         self.net.send(&self.conn, true, move || {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_transport::{Closed, ConnId, Service};
+use chiton_types::PlateId;
 use chiton_wire::{Hello, RecallDone, Request, Welcome};
 
 use super::Conn;
@@ -18,8 +19,8 @@ pub(super) const LOOPS: u64 = 2;
 pub struct Host {
     pub server: ServerId,
     pub party: Party,
-    /// Epoch of its journal.
-    pub epoch: u64,
+    /// Epoch of each plate's journal.
+    pub(super) epochs: Mutex<Vec<u64>>,
     pub(super) door: Arc<dyn Service>,
     pub(super) inboxes: Vec<Inbox>,
 }
@@ -44,6 +45,15 @@ pub(super) struct Greeting {
 }
 
 impl Host {
+    pub(super) fn epoch(&self, plate: PlateId) -> u64 {
+        self.epochs.lock()[usize::from(plate.0)]
+    }
+
+    /// A plate has a new epoch.
+    pub fn set_epoch(&self, plate: PlateId, epoch: u64) {
+        self.epochs.lock()[usize::from(plate.0)] = epoch;
+    }
+
     pub(super) fn push(&self, conn: u64, work: Work) {
         let inbox = &self.inboxes[(conn % LOOPS) as usize];
         let mut queue = inbox.work.lock();

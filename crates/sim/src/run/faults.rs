@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_runtime::thread;
+use chiton_types::PlateId;
 
 use super::Cluster;
 use crate::disk::DiskFaults;
@@ -22,6 +23,7 @@ impl Cluster {
                 thread::sleep(*down);
                 self.start();
             }
+            Fault::CrashPlate { plate, down } => self.plate_dies(PlateId(*plate), *down),
             Fault::RestartServer { down } => {
                 let live = self.serving.lock().live.take();
                 if let Some(live) = live {
@@ -101,6 +103,34 @@ impl Cluster {
                     live.world.set_wrong(wrong_ms * 1_000_000);
                 }
             }
+        }
+    }
+
+    /// One plate dies and starts again, unless its server ends before.
+    fn plate_dies(&self, plate: PlateId, down: Duration) {
+        let live = {
+            let mut serving = self.serving.lock();
+            if serving.busy {
+                return;
+            }
+            let Some(live) = serving.live.take() else { return };
+            // Nothing else happens to the server meanwhile.
+            serving.busy = true;
+            live
+        };
+        live.crash_plate(&self.rig, plate);
+        thread::sleep(down);
+        let started = live.start_plate(&self.rig, plate);
+        {
+            let mut serving = self.serving.lock();
+            serving.busy = false;
+            serving.live = Some(live);
+        }
+        if let Err(why) = started {
+            self.recorder.line(format!("plate {plate} does not start: {why}"));
+            // An administrator starts the server anew.
+            self.crash_server();
+            self.start();
         }
     }
 

@@ -75,8 +75,11 @@ impl Cluster {
         self.shut_down()?;
         let strays = self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::TakeOver { .. }));
         structure::check(&self.rig.disk, strays)?;
-        if !self.plan.setup.roles.is_empty() {
-            structure::check_realms(&self.rig.disk, strays)?;
+        if self.plan.setup.plates > 1 {
+            structure::check_plates_rest(&self.rig.disk)?;
+        }
+        if !self.plan.setup.roles.is_empty() || self.plan.setup.plates > 1 {
+            structure::check_realms(&self.rig.disk, self.info().plates(), strays)?;
         }
         self.start_well()?;
         let after = self.observe(read_tree)?;

@@ -44,7 +44,7 @@ impl Life {
         self.model.node(ino).map(|node| node.kind)
     }
 
-    fn parent(&self, user: User, path: &str) -> Result<(Ino, Name), Refusal> {
+    pub(super) fn parent(&self, user: User, path: &str) -> Result<(Ino, Name), Refusal> {
         let within = self.within(path).ok_or(Refusal::CrossDevice)?;
         let (dir, name) = within.rsplit_once('/').ok_or(Refusal::NotFound)?;
         Ok((self.model.walk(user, dir)?, Name::try_from(name).map_err(|_| Refusal::NotFound)?))

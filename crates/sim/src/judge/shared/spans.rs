@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_types::Refusal;
+use chiton_types::{Plates, Refusal};
 
 use super::changes;
 use crate::history::{Action, Answer, CallId, ClientId, Happened, History, ServerId};
@@ -27,7 +27,7 @@ pub(super) struct CallRecord<'a> {
     pub(super) client: ClientId,
     pub(super) action: &'a Action,
     pub(super) begun: Moment,
-    ended: Option<(Moment, &'a Answer)>,
+    pub(super) ended: Option<(Moment, &'a Answer)>,
     /// When the client died, or lost its session, if it did.
     life_ended: Option<Moment>,
     /// The client works in its own decoupled subtrees: its commits concern its own journal.
@@ -98,9 +98,11 @@ pub(super) fn calls(history: &History) -> Vec<CallRecord<'_>> {
                     calls[n].life_ended = Some(at);
                     // A change that write-behind cannot acknowledge reaches the server after all earlier ones.
                     let is_answered = calls[n].answered().is_some();
-                    knows |= is_answered && goes_to_the_server(calls[n].action);
+                    knows |= is_answered && goes_to_the_server(calls[n].action, history.plates);
                     let may_be_pending = match (calls[n].action, calls[n].ended) {
-                        (Action::Create { .. }, Some((_, answer))) => matches!(answer, Answer::Attr(_)),
+                        (Action::Create { .. } | Action::Mkdir { .. }, Some((_, answer))) => {
+                            matches!(answer, Answer::Attr(_))
+                        }
                         (Action::Unlink { .. }, Some((_, answer))) => *answer == Answer::Done,
                         _ => false,
                     };
@@ -113,8 +115,12 @@ pub(super) fn calls(history: &History) -> Vec<CallRecord<'_>> {
     calls
 }
 
-/// Whether a call that is answered shows that the server knows of all that its client was answered before.
-fn goes_to_the_server(action: &Action) -> bool {
+/// Whether a call that is answered shows that the server knows of all that its client was answered before. With several plates
+/// only a call that concerns all of them does.
+fn goes_to_the_server(action: &Action, plates: Plates) -> bool {
+    if plates.count() > 1 {
+        return matches!(action, Action::FsyncDir | Action::Sync);
+    }
     matches!(
         action,
         Action::Link { .. }
@@ -175,7 +181,7 @@ pub(super) fn take_overs(history: &History) -> Vec<(Moment, Moment)> {
 }
 
 /// Whether this may lose a change that other clients have seen.
-fn loses(calls: &[CallRecord<'_>], of: &Break) -> bool {
+fn loses(calls: &[CallRecord<'_>], of: &Break, plates: Plates) -> bool {
     let commits: Vec<(&CallRecord<'_>, Moment)> =
         calls.iter().filter(|call| call.is_commit()).filter_map(|call| Some((call, call.ended?.0))).collect();
     calls.iter().filter(|call| call.begun < of.until && changes(call.action)).any(|call| {
@@ -184,7 +190,10 @@ fn loses(calls: &[CallRecord<'_>], of: &Break) -> bool {
         if matches!(answer, Answer::Refused(_)) {
             return false;
         }
-        let durable = commits.iter().any(|(commit, done)| commit.begun > answered && *done < of.at);
+        // A client need not commit what others did on other plates.
+        let counts = |commit: &CallRecord<'_>| plates.count() == 1 || commit.client == call.client;
+        let durable =
+            commits.iter().any(|(commit, done)| counts(commit) && commit.begun > answered && *done < of.at);
         let came_back = commits.iter().any(|(commit, done)| {
             let same_life = commit.client == call.client && commit.life_ended == call.life_ended;
             same_life && commit.begun > answered.max(of.until) && *done < life_ended
@@ -221,7 +230,7 @@ pub(super) fn spans(history: &History, calls: &[CallRecord<'_>]) -> Vec<Span> {
     let mut spans = Vec::new();
     let mut from = Some(1);
     for of in breaks(history) {
-        if from.is_none_or(|from| of.at > from) && !of.is_take_over && !loses(calls, &of) {
+        if from.is_none_or(|from| of.at > from) && !of.is_take_over && !loses(calls, &of, history.plates) {
             continue;
         }
         if let Some(from) = from.filter(|from| *from < of.at) {

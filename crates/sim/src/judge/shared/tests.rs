@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use chiton_types::PlateId;
+
 use super::*;
 use crate::history::{CallId, ClientId, Happened, ServerId};
 use crate::plan::SHARED;
@@ -23,7 +25,12 @@ fn history(story: &str) -> History {
             }
             Some('|') => {
                 push(Happened::ServerPaused { server });
-                push(Happened::ServerStarted { server: ServerId(1), epoch: next, found: 0 });
+                push(Happened::ServerStarted {
+                    server: ServerId(1),
+                    plate: PlateId(0),
+                    epoch: next,
+                    found: 0,
+                });
                 continue;
             }
             Some('_') => {
@@ -35,11 +42,16 @@ fn history(story: &str) -> History {
                 continue;
             }
             Some('⁑') => {
-                push(Happened::ServerStarted { server: ServerId(1), epoch: next, found: 0 });
+                push(Happened::ServerStarted {
+                    server: ServerId(1),
+                    plate: PlateId(0),
+                    epoch: next,
+                    found: 0,
+                });
                 continue;
             }
             Some('*') => {
-                push(Happened::ServerStarted { server, epoch: next, found: 0 });
+                push(Happened::ServerStarted { server, plate: PlateId(0), epoch: next, found: 0 });
                 continue;
             }
             letter => ClientId(letter.map_or(0, |letter| letter as u32 - 'A' as u32)),

@@ -1,6 +1,6 @@
 //! The actions of a job, and the part that must survive any death.
 
-use chiton_types::Ino;
+use chiton_types::{Ino, Plates};
 
 use super::super::case::Victim;
 use super::Cell;
@@ -23,7 +23,7 @@ pub(super) struct Ledger {
 impl Ledger {
     /// For an existing empty directory.
     pub(super) fn new(root: &str, made: Answer) -> Result<Ledger, String> {
-        let mut life = Life::new(root.to_owned(), 0o755, CallId(0));
+        let mut life = Life::new(Plates::one(1), root.to_owned(), 0o755, CallId(0));
         life.returned(CallId(0), &made).map_err(|wrong| wrong.what)?;
         Ok(Ledger { life, calls: 0, floors: [0; 3], late: false })
     }
