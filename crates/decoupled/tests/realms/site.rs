@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
 use chiton_decoupled::{Realm, RealmError, Realms, RealmsOptions};
+use chiton_model::XattrHow;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_transport::Address;
 use chiton_types::{Attr, Ino, RealmId};
-use chiton_model::XattrHow;
 use chiton_wire::{Answer, Call, Claim, RealmAnswer, RealmCall};
 use tempfile::TempDir;
 
@@ -125,6 +125,19 @@ fn count_files(dir: &std::path::Path) -> usize {
     entries.map(|e| if e.path().is_dir() { count_files(&e.path()) } else { 1 }).sum()
 }
 
+/// Makes directories that can be decoupled: with several plates, those below one of the first level lie on one plate.
+pub(crate) fn mkdir_near(client: &Client, path: &str) -> Attr {
+    if plates() > 1 {
+        let top = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        if client.stat(top).is_err() {
+            let ino = client.mkdir_all(top).expect("made").ino;
+            let (name, policy) = (b"chiton.policy", b"placement: near");
+            client.setxattr(&client.caller(), ino, name, policy, XattrHow::Set).expect("set");
+        }
+    }
+    client.mkdir_all(path).expect("made")
+}
+
 impl Party {
     /// Makes a directory and takes it.
     pub(crate) fn take(&self, path: &str, policy: &str) -> Arc<Realm> {
@@ -133,16 +146,7 @@ impl Party {
     }
 
     pub(crate) fn mkdir(&self, path: &str) -> Attr {
-        if plates() > 1 {
-            // What is decoupled lies on one plate.
-            let top = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-            if self.client.stat(top).is_err() {
-                let ino = self.client.mkdir_all(top).expect("made").ino;
-                let (name, policy) = (b"chiton.policy", b"placement: near");
-                self.client.setxattr(&self.client.caller(), ino, name, policy, XattrHow::Set).expect("set");
-            }
-        }
-        self.client.mkdir_all(path).expect("made")
+        mkdir_near(&self.client, path)
     }
 
     pub(crate) fn decouple(&self, root: Ino, policy: &str) -> Result<Arc<Realm>, RealmError> {
