@@ -1,6 +1,7 @@
 //! The engine's state, and the queues of requests that could not be answered at once.
 
 use std::mem;
+use std::time::Duration;
 
 use chiton_model::Event;
 use chiton_namespace::Namespace;
@@ -29,6 +30,8 @@ pub struct Engine {
     pub(crate) peers: Option<Box<Peers>>,
     /// Sessions of before a restart come back.
     pub(crate) recovery: Option<Recovery>,
+    /// When new requests were carried out for the first time, in monotonic time.
+    pub(crate) opened: Option<Duration>,
     pub(crate) counters: Counters,
     /// Bytes of the disk: all, free.
     pub(crate) disk: (u64, u64),

@@ -266,6 +266,7 @@ impl Engine {
 
     /// The last resend is carried out: everything else goes on.
     pub(crate) fn recovery_ended(&mut self, m: &Moment) {
+        self.opened.get_or_insert(m.mono);
         self.clients.resends.held_up.clear();
         self.clients.leases.all_back();
         self.wake_where(|wait| *wait == Wait::Recovery);
@@ -282,6 +283,11 @@ impl Engine {
     /// Sessions that are waited for and resends that are here, while the recovery window is open.
     pub fn recovery_state(&self) -> Option<(usize, usize)> {
         self.recovery.as_ref().map(|recovery| recovery.state())
+    }
+
+    /// When the clients of before were back, and new requests were carried out for the first time.
+    pub fn opened(&self) -> Option<Duration> {
+        self.opened
     }
 
     /// Everything answered so far ends here.

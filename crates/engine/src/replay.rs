@@ -92,6 +92,7 @@ impl Engine {
             settings,
             peers,
             recovery: None,
+            opened: None,
             counters: Counters::default(),
             disk: (0, 0),
             events: Vec::new(),

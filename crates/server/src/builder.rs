@@ -4,6 +4,7 @@
 //!   role ──▶ engine over its rows ──▶ journal opened ──▶ events past the rows replayed ──▶ begun ──▶ plate
 //! ```
 
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use chiton_namespace::{Fetched, Namespace, Need};
 use chiton_objects::MemoryObjects;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::pool::Pool;
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Ino, PlateId, Plates, Position, SessionId};
 
 use crate::away::Away;
@@ -30,6 +32,7 @@ use crate::format::FilesystemInfo;
 use crate::latency::Latency;
 use crate::options::ServerOptions;
 use crate::peers::Peers;
+use crate::phases::Phases;
 use crate::plate::{Kind, Plate};
 use crate::replay_budget::{CheckpointPolicy, ReplayLoad, ReplayRate};
 use crate::replaying::Replaying;
@@ -112,8 +115,11 @@ impl Builder {
     pub(crate) fn build(self, part: Part) -> Result<Arc<Plate>, StartError> {
         let Builder { options, world, pool, peers, reserve, is_held } = self;
         let m = Moment { now: world.now(), mono: world.monotonic(), ..Moment::default() };
+        let mut phases = Phases::begin(&*world);
         let mut ground = match part {
-            Part::Serving { info, plate, stores } => serving(info, plate, stores, &options, &m)?,
+            Part::Serving { info, plate, stores } => {
+                serving((info, plate, stores), &options, &m, &mut |step| phases.done(step, &*world))?
+            }
             Part::Decoupled(subtree) => decoupled(subtree, &options, &m)?,
             Part::Preview { info, rows } => preview(info, rows, &options, &m)?,
         };
@@ -126,10 +132,12 @@ impl Builder {
         let place = Arc::new(Severable::new(ground.stores.place.clone()));
         let identity = Identity { journal: ground.journal, epoch: EPOCH, nonce: world.random() };
         let journal = open_journal(&ground, &place, identity, journal_options, &options)?;
+        phases.done("journal", &*world);
 
         let began = world.monotonic();
         let replayed = ground.replay(&place, &options, &m)?;
         let spent = world.monotonic().saturating_sub(began);
+        phases.done("replay", &*world);
         let rate = match ground.kind {
             Kind::Serving => ReplayRate::measured(replayed, spent),
             Kind::Decoupled(_) | Kind::Preview => ReplayRate::ASSUMED,
@@ -141,6 +149,7 @@ impl Builder {
         }
         let opened = Moment { now: world.now(), mono: world.monotonic(), ..m };
         let session_ids = ground.begin(&journal, m.mono, &opened)?;
+        phases.done("reserve", &*world);
 
         let bytes_max = if reserved == 0 { u64::MAX } else { reserved / 4 * 3 };
         let policy = CheckpointPolicy {
@@ -167,6 +176,8 @@ impl Builder {
             boot: writer.0,
             begun_at: journal.last(),
             replayed_events,
+            start: Mutex::new(phases),
+            has_opened: AtomicBool::new(false),
             session_ids,
             engine,
             journal,
@@ -201,18 +212,19 @@ fn engine_over(
 }
 
 fn serving(
-    info: FilesystemInfo,
-    plate: PlateId,
-    stores: Stores,
+    (info, plate, stores): (FilesystemInfo, PlateId, Stores),
     options: &ServerOptions,
     m: &Moment,
+    done: &mut dyn FnMut(&'static str),
 ) -> Result<Ground, StartError> {
     let Stores { objects, open_meta, place, objects_address } = stores;
     let meta = Meta::open(open_meta).map_err(|e| store_error(&e))?;
+    done("store");
     let store = meta.get();
     let (engine, stored) =
         engine_over(&store, &info, options.engine_settings((plate, info.plates()), Ino::ROOT), m)?;
     let writer = SessionId(session_mark(&*store, plate)?);
+    done("rows");
     let journal = info.journal_of(plate);
     let stores = Stores { objects, open_meta: nothing_to_open(), place, objects_address };
     Ok(Ground { kind: Kind::Serving, plate, info, stores, meta, engine, stored, journal, writer })

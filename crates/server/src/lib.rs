@@ -41,6 +41,7 @@ mod role;
 mod startup;
 
 mod peers;
+mod phases;
 mod plate;
 mod plate_table;
 mod running;

@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use chiton_engine::Health;
 use chiton_s3::Requests;
@@ -94,6 +95,8 @@ impl Plate {
         figures["recovery_sessions"] = json!(figures["recovery"]["sessions"].as_u64().unwrap_or(0));
         figures["errors"] = json!(self.condition.errors.load(Relaxed));
         figures["replayed_events"] = json!(self.replayed_events);
+        let seconds = |(step, took): &(&str, Duration)| ((*step).to_owned(), json!(took.as_secs_f64()));
+        figures["start"] = self.start.lock().steps().iter().map(seconds).collect();
         figures["waiting_commits"] = json!(self.waiters.commits.len());
         figures["recalls_sent"] = json!(self.waiters.recalls.load(Relaxed));
         figures["cache_limit_bytes"] = json!(self.options.cache_bytes);

@@ -14,13 +14,14 @@
 //! - Each plate has its own threads, positions and sessions. Plates speak with each other by messages only ([`crate::peers`]), and
 //!   no thread holds the locks of two of them.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use chiton_engine::Moment;
 use chiton_journal::{Journal, JournalError};
 use chiton_runtime::SharedWorld;
 use chiton_runtime::pool::Pool;
+use chiton_runtime::sync::Mutex;
 use chiton_types::{PlateId, Position};
 
 use crate::away::JOURNAL;
@@ -33,6 +34,7 @@ use crate::format::FilesystemInfo;
 use crate::latency::Latency;
 use crate::options::ServerOptions;
 use crate::peers::Peers;
+use crate::phases::Phases;
 use crate::plate_table::PlateTable;
 use crate::room::Space;
 use crate::rows::Rows;
@@ -77,6 +79,9 @@ pub(crate) struct Plate {
     pub(crate) begun_at: Position,
     /// Events that were replayed then.
     pub(crate) replayed_events: u64,
+    /// How long the steps of its start took; the last one when its clients are back.
+    pub(crate) start: Mutex<Phases>,
+    pub(crate) has_opened: AtomicBool,
     pub(crate) session_ids: SessionIds,
 
     pub(crate) engine: EngineLock,

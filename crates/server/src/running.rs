@@ -58,13 +58,16 @@ impl RunningPlate {
         self.plate.condition.away.end(patience);
     }
 
-    /// Makes everything durable, writes a checkpoint, closes the stores; its threads have ended.
-    pub(crate) fn close(&self) -> Result<(), ShutdownError> {
+    /// Makes everything durable, writes a checkpoint, closes the stores; its threads have ended. `done` is called after each step.
+    pub(crate) fn close(&self, done: &mut dyn FnMut(&'static str)) -> Result<(), ShutdownError> {
         let _ = self.plate.wait_journal(self.plate.journal.last());
+        done("commit");
         // What a decoupled client has is in its journal only, and what a preview has is gone.
         let has_checkpoints = self.plate.kind.has_checkpoints();
         let checkpoint = if has_checkpoints { self.plate.checkpoint_now(Reason::Requested) } else { Ok(()) };
+        done("checkpoint");
         let (journal, meta) = self.close_stores();
+        done("close");
         journal.map_err(|e| ShutdownError::NotDurable(e.to_string()))?;
         checkpoint.map_err(ShutdownError::NoCheckpoint)?;
         meta.map_err(|e| ShutdownError::NoCheckpoint(e.to_string()))

@@ -1,6 +1,7 @@
 //! The scheduler: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
 
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ impl Plate {
             let is_tick = mono >= next_tick;
             if is_tick {
                 next_tick = mono + TICK;
+                self.note_opened();
                 self.probe(&mut durable_before);
                 self.condition.log_limit.summaries(mono).iter().for_each(|line| self.log(line));
             }
@@ -70,6 +72,23 @@ impl Plate {
             if !self.schedule_once() {
                 self.waiters.commits.scheduler_wake_up.wait(TICK);
             }
+        }
+    }
+
+    /// Reports how long the start took, once new requests are carried out.
+    fn note_opened(&self) {
+        if self.has_opened.load(Relaxed) {
+            return;
+        }
+        let Some(opened) = self.engine.lock_as_it_is().opened() else { return };
+        self.has_opened.store(true, Relaxed);
+        let phases = {
+            let mut phases = self.start.lock();
+            phases.done_at("clients", opened);
+            phases.clone()
+        };
+        if self.kind.has_checkpoints() && !self.peers.is_alone() {
+            self.log(&format!("plate {} was ready for new requests after {phases}", self.plate));
         }
     }
 

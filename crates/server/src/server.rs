@@ -28,6 +28,7 @@ use crate::listen::{PlateService, PlatesService};
 use crate::options::{Log, ServerOptions};
 use crate::ownership::{Lost, Ownership};
 use crate::peers::{PeerIdentity, PeerServer, Peers};
+use crate::phases::Phases;
 use crate::plate::Plate;
 use crate::plate_table::PlateTable;
 use crate::realm_objects::Seen;
@@ -432,7 +433,7 @@ impl Server {
         // Who ends in order waits a little for a store that is away; from a crash the next start recovers.
         plates.iter().for_each(|running| running.end_waiting(END_PATIENCE));
         self.stop_threads();
-        let closed: Vec<_> = plates.iter().map(|running| running.close()).collect();
+        let closed: Vec<_> = plates.iter().map(|running| running.close(&mut |_| {})).collect();
         // The part of the reserve that the last checkpoint did not use is kept for the next start.
         if let Some(running) = plates.first() {
             running.plate.take_reserve();
@@ -467,12 +468,17 @@ impl Server {
     /// See [`ShutdownError`]. The plate has ended all the same.
     pub fn stop_plate(&self, plate: PlateId) -> Result<(), ShutdownError> {
         let Some(running) = self.table.take(plate) else { return Ok(()) };
+        let world = running.plate.world.clone();
+        let mut phases = Phases::begin(&*world);
         running.answer_no_more();
         running.plate.waiters.channels.close_connections();
         running.end_waiting(END_PATIENCE);
         self.builder.peers().leave(plate);
         running.join_threads();
-        running.close()
+        phases.done("freeze", &*world);
+        let closed = running.close(&mut |step| phases.done(step, &*world));
+        running.plate.log(&format!("plate {plate} stopped in {phases}"));
+        closed
     }
 
     /// Ends one plate as a crash would, while the others live: nothing more of it reaches its stores, and the messages to and from it

@@ -106,6 +106,15 @@ pub(crate) const OF_PLATES: &[Metric] = &[
         "/replayed_events",
         "Events that the start of the plate replayed from its journal",
     ),
+    Metric {
+        kind: Kind::Gauge,
+        ..counters(
+            "chiton_plate_start_seconds",
+            "phase",
+            "/start",
+            "How long each phase of the plate's start took; the last, `clients`, is the wait for clients that come back",
+        )
+    },
     gauge("chiton_inodes", "/inodes", "Files, directories and links"),
     counters("chiton_operations", "op", "/operations", "Requests by kind"),
     counter("chiton_operations_refused", "/refused", "Requests that were refused"),
