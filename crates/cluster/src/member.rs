@@ -1,5 +1,6 @@
 //! How a server joins and leaves.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use chiton_server::{
     DataAddress, PeerIdentity, Role, Server, ServerOptions, ShutdownError, StartError, Trust,
 };
 use chiton_transport::Address;
+use chiton_types::PlateId;
 
 use crate::gate::LeaseGate;
 use crate::refusals::Refusals;
@@ -118,6 +120,8 @@ pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) generation: u64,
     pub(crate) identity: PeerIdentity,
+    /// Plates that are about to be handed over, and whether that is prepared.
+    pub(crate) prepared: Mutex<BTreeMap<PlateId, Arc<AtomicBool>>>,
     trust: Option<Arc<Trust>>,
     /// No plates are started or stopped any more.
     is_leaving: AtomicBool,
@@ -200,6 +204,7 @@ impl Member {
             id: own.id,
             generation: own.generation,
             identity,
+            prepared: Mutex::default(),
             trust,
             is_leaving: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -341,6 +346,7 @@ fn keep_lease(shared: &Shared, lease: &Mutex<Option<Box<dyn Liveness>>>, failed:
         if let Some(why) = failed.lock().take() {
             shared.end(Ended::Failed(why));
         }
+        shared.server.refuse_late();
         let since = shared.world.monotonic();
         let mut lease = lease.lock();
         let Some(lease) = lease.as_mut() else { return };

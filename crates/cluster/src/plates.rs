@@ -1,10 +1,12 @@
 //! The plates of a server: those that the map gives it run, others do not.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use chiton_metastore::StoreError;
 use chiton_monitor::{ChangeError, ClusterMap, Condition, MapChange};
-use chiton_runtime::parallel;
+use chiton_runtime::{parallel, thread};
 use chiton_server::{PeerServer, Stores};
 use chiton_types::PlateId;
 
@@ -35,15 +37,29 @@ impl Shared {
             (self.log)(&format!("no thread for a link to another server: {error}"));
             return false;
         }
-        let handed_over: Vec<bool> =
-            self.leaving_plates(map).into_iter().map(|(plate, to)| self.hand_over(plate, to)).collect();
+        let has_gone = |plate: &PlateId| !self.server.running_plates().iter().any(|(here, _)| here == plate);
+        let all = (0..self.server.plates().count()).map(PlateId);
+        self.server.await_plates(all.filter(|plate| owned(*plate) && has_gone(plate)).collect());
+        let leaving = self.leaving_plates(map);
+        self.prepared.lock().retain(|plate, _| leaving.iter().any(|(left, _)| left == plate));
+        let mut is_done = true;
+        for (plate, to) in leaving {
+            if !self.is_prepared(plate) {
+                is_done = false;
+            } else if self.hand_over(plate, to) {
+                // The event of that change is next: clients that wait for the plate are sent on then.
+                return false;
+            } else {
+                is_done = false;
+            }
+        }
         let running: BTreeSet<PlateId> =
             self.server.running_plates().into_iter().map(|(plate, _)| plate).collect();
         let missing: Vec<PlateId> = (0..self.server.plates().count())
             .map(PlateId)
             .filter(|plate| owned(*plate) && !running.contains(plate) && !self.leaves(map, *plate))
             .collect();
-        self.start(missing) && handed_over.into_iter().all(|done| done)
+        self.start(missing) && is_done
     }
 
     /// Its plates that are to be handed over, and to which server.
@@ -54,6 +70,32 @@ impl Shared {
 
     fn leaves(&self, map: &ClusterMap, plate: PlateId) -> bool {
         self.leaving_plates(map).iter().any(|(leaving, _)| *leaving == plate)
+    }
+
+    /// Whether a plate can be handed over with a short pause. If not, that is prepared meanwhile, on a thread of its own: the map is
+    /// followed on.
+    fn is_prepared(&self, plate: PlateId) -> bool {
+        let mut prepared = self.prepared.lock();
+        if let Some(is_prepared) = prepared.get(&plate) {
+            return is_prepared.load(Ordering::SeqCst);
+        }
+        let is_prepared = Arc::new(AtomicBool::new(false));
+        prepared.insert(plate, is_prepared.clone());
+        drop(prepared);
+        let (server, log) = (self.server.clone(), self.log.clone());
+        let body = move || {
+            if let Err(error) = server.settle_plate(plate) {
+                log(&format!("plate {plate} will take longer to start at its new server: {error}"));
+            }
+            is_prepared.store(true, Ordering::SeqCst);
+        };
+        match thread::spawn("chiton-settle", body) {
+            Ok(_) => false,
+            Err(error) => {
+                (self.log)(&format!("plate {plate} is handed over unprepared: no thread: {error}"));
+                true
+            }
+        }
     }
 
     /// Stops a plate in order and gives it to the other server; or keeps it, if that one does not live. False to be tried again.

@@ -26,7 +26,7 @@ use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use parking_lot::{Mutex, RwLock};
-use slatedb::config::{CloseOptions, CompressionCodec, FlushType, Settings};
+use slatedb::config::{CloseOptions, CompressionCodec, FlushOptions, FlushType, Settings};
 use slatedb::{CloseReason, Db, DbSnapshot, ErrorKind, WriteBatch};
 
 use crate::{Batch, Metastore, Row, StoreError, StoreStats};
@@ -221,6 +221,12 @@ impl Metastore for SlateMetastore {
 
     fn snapshot(&self) -> Result<Arc<dyn Metastore>, StoreError> {
         Ok(Arc::new(View { stats: self.stats()?, ..self.view()? }))
+    }
+
+    fn shorten_log(&self) -> Result<(), StoreError> {
+        let options = FlushOptions { flush_type: FlushType::MemTable };
+        let open = self.opened()?;
+        block_on(open.db.flush_with_options(options)).map_err(|e| self.sort(&e))
     }
 
     fn stats(&self) -> Result<StoreStats, StoreError> {

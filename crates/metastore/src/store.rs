@@ -72,6 +72,12 @@ pub trait Metastore: Send + Sync {
         (0, u64::MAX)
     }
 
+    /// Moves what is in the store's own log to its tables, so that the next opening replays little. Commits go on meanwhile.
+    fn shorten_log(&self) -> Result<(), StoreError> {
+        // A store without such a log, or with a short one, has nothing to do.
+        Ok(())
+    }
+
     /// How large the store is. May walk its files: for reports, not for hot paths.
     fn stats(&self) -> Result<StoreStats, StoreError>;
 

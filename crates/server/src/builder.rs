@@ -93,6 +93,10 @@ impl Builder {
         &self.options
     }
 
+    pub(crate) fn world(&self) -> &SharedWorld {
+        &self.world
+    }
+
     /// The ways between the plates.
     pub(crate) fn peers(&self) -> &Arc<Peers> {
         &self.peers

@@ -30,6 +30,11 @@ const BURST_EVENTS: u64 = 20_000;
 /// Bytes that leave the cache in one hold of the engine's lock.
 const EVICT_BYTES: usize = 4 << 20;
 
+/// A start replays so many events in a few milliseconds: not worth a checkpoint while clients wait.
+const TAIL_EVENTS_MAX: u64 = 2_000;
+/// Checkpoints of [`Plate::settle`], each of which is shorter than the one before.
+const SETTLE_ROUNDS: usize = 4;
+
 /// Why there is a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
@@ -119,6 +124,23 @@ impl Plate {
             self.with_engine(|engine, _| engine.room_changed());
         }
         outcome
+    }
+
+    /// Writes checkpoints until little is left for the next, and has the store rest on no log of its own.
+    pub(crate) fn settle(&self) -> Result<(), String> {
+        for _ in 0..SETTLE_ROUNDS {
+            self.checkpoint_now(Reason::Requested)?;
+            self.rows.meta.get().shorten_log().map_err(|e| e.to_string())?;
+            if !self.needs_checkpoint() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the plate should not end without a checkpoint: a start would have much to replay, or something is in no journal.
+    pub(crate) fn needs_checkpoint(&self) -> bool {
+        self.replay_load(self.journal.last()).events > TAIL_EVENTS_MAX || self.engine.lock().has_volatile()
     }
 
     fn checkpoint(&self, pending: &mut Option<Begun>, reason: Reason) -> Result<(), String> {

@@ -76,6 +76,7 @@ mod view;
 
 mod embed;
 mod listen;
+mod parked;
 mod metrics;
 mod reports;
 mod server;

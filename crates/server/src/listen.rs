@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::RwLock;
 use chiton_transport::{Closed, ConnId, Sender, Service};
 use chiton_types::{PlateId, Position, SessionId};
@@ -11,6 +12,7 @@ use hashbrown::HashMap;
 use crate::commits::OnDurable;
 use crate::format::FilesystemInfo;
 use crate::often::Often;
+use crate::parked::Greeting;
 use crate::peers::Peers;
 use crate::plate::Plate;
 use crate::plate_table::PlateTable;
@@ -22,16 +24,41 @@ pub(crate) struct PlateService(pub(crate) Arc<Plate>);
 
 /// Answers the messages of clients of several plates, and of plates of other servers: each connection belongs to the plate that its greeting names, as it runs
 /// then. If the plate is started anew, its clients connect anew.
+#[derive(Clone)]
 pub(crate) struct PlatesService {
     table: Arc<PlateTable>,
     peers: Arc<Peers>,
     info: FilesystemInfo,
-    by_connection: RwLock<HashMap<ConnId, Arc<PlateService>>>,
+    world: SharedWorld,
+    by_connection: Arc<RwLock<HashMap<ConnId, Arc<PlateService>>>>,
 }
 
 impl PlatesService {
-    pub(crate) fn new(table: Arc<PlateTable>, peers: Arc<Peers>, info: FilesystemInfo) -> PlatesService {
-        PlatesService { table, peers, info, by_connection: RwLock::default() }
+    pub(crate) fn new(
+        table: Arc<PlateTable>,
+        peers: Arc<Peers>,
+        info: FilesystemInfo,
+        world: SharedWorld,
+    ) -> PlatesService {
+        PlatesService { table, peers, info, world, by_connection: Arc::default() }
+    }
+
+    /// A client greets the plate as it runs now, or is sent to the server that has it.
+    fn greet(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
+        let Some(running) = self.table.get(hello.plate) else {
+            let elsewhere = self.peers.addresses_of(hello.plate);
+            return Some(match (usize::from(hello.plate.0) < self.table.count(), elsewhere) {
+                (true, Some(addresses)) => Welcome::Elsewhere {
+                    epoch: EPOCH,
+                    addresses: addresses.iter().map(ToString::to_string).collect(),
+                },
+                (true, None) => refused(RefuseReason::NotReady, "the plate does not run; try again"),
+                (false, _) => no_plate(hello.plate, self.table.count()),
+            });
+        };
+        let service = Arc::new(PlateService(running.plate.clone()));
+        self.by_connection.write().insert(sender.id(), service.clone());
+        service.open(hello, sender)
     }
 
     /// Another server is to send messages of its plates.
@@ -70,22 +97,16 @@ impl Service for PlatesService {
         if hello.channel == Channel::Peer {
             return Some(self.open_peer(&hello, sender));
         }
-        let Some(running) = self.table.get(hello.plate) else {
-            let elsewhere = self.peers.addresses_of(hello.plate);
-            return Some(match (usize::from(hello.plate.0) < self.table.count(), elsewhere) {
-                (true, Some(addresses)) => Welcome::Elsewhere {
-                    epoch: EPOCH,
-                    addresses: addresses.iter().map(ToString::to_string).collect(),
-                },
-                (true, None) => refused(RefuseReason::NotReady, "the plate does not run; try again"),
-                (false, _) => no_plate(hello.plate, self.table.count()),
-            });
-        };
         // From its greeting on: the client lives, even if the plate is not ready for it.
         self.table.connected(sender.id(), &hello.identity);
-        let service = Arc::new(PlateService(running.plate.clone()));
-        self.by_connection.write().insert(sender.id(), service.clone());
-        service.open(hello, sender)
+        if hello.resume.is_none() {
+            return self.greet(hello, sender);
+        }
+        let plate = hello.plate;
+        let (sender_of, service) = (sender.clone(), self.clone());
+        let greeting = Greeting { hello, sender: sender_of, service, since: self.world.monotonic() };
+        let back = self.table.parked().park(greeting, || self.table.get(plate).is_some())?;
+        self.greet(back.hello, sender)
     }
 
     fn requests(&self, session: SessionId, sender: &Sender, batch: &mut Vec<Request>) {
@@ -106,10 +127,30 @@ impl Service for PlatesService {
 
     fn closed(&self, conn: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {
         self.table.disconnected(conn);
+        self.table.parked().forget(conn);
         let service = self.by_connection.write().remove(&conn);
         if let Some(service) = service {
             service.closed(conn, opened, why);
         }
+    }
+}
+
+impl Greeting {
+    /// Answers a greeting that has waited.
+    pub(crate) fn answer(self) {
+        let Greeting { hello, sender, service, .. } = self;
+        let opened = hello.resume.map(|(session, _)| (session, hello.channel));
+        if let Some(welcome) = service.greet(hello, &sender)
+            && sender.welcome(welcome).is_err()
+        {
+            service.closed(sender.id(), opened, &Closed::End);
+        }
+    }
+
+    /// Has its client try again.
+    pub(crate) fn refuse(self) {
+        // If the client is gone, nobody needs the answer.
+        let _ = self.sender.welcome(refused(RefuseReason::NotReady, "the plate does not run yet; try again"));
     }
 }
 

@@ -8,6 +8,7 @@ use chiton_runtime::sync::RwLock;
 use chiton_transport::ConnId;
 use chiton_types::PlateId;
 
+use crate::parked::Parked;
 use crate::running::RunningPlate;
 
 /// See the module. Of a file system with one plate there is one, always.
@@ -16,6 +17,8 @@ pub(crate) struct PlateTable {
     /// Plates that were started, and of them those whose journal was replayed.
     starts: AtomicU64,
     recoveries: AtomicU64,
+    /// Greetings for plates that are about to come or to go.
+    parked: Parked,
     /// The identities of the clients at the other ends of connections.
     present: RwLock<BTreeMap<ConnId, String>>,
 }
@@ -28,10 +31,16 @@ impl PlateTable {
             plates: RwLock::new(plates),
             starts: AtomicU64::new(0),
             recoveries: AtomicU64::new(0),
+            parked: Parked::default(),
             present: RwLock::default(),
         };
         running.into_iter().for_each(|one| table.put(one));
         table
+    }
+
+    /// Greetings for plates that are about to come or to go.
+    pub(crate) fn parked(&self) -> &Parked {
+        &self.parked
     }
 
     /// How many there are, with those that do not run.

@@ -58,12 +58,17 @@ impl RunningPlate {
         self.plate.condition.away.end(patience);
     }
 
-    /// Makes everything durable, writes a checkpoint, closes the stores; its threads have ended. `done` is called after each step.
-    pub(crate) fn close(&self, done: &mut dyn FnMut(&'static str)) -> Result<(), ShutdownError> {
+    /// Makes everything durable, writes a checkpoint if asked to, closes the stores; its threads have ended. `done` is called after
+    /// each step.
+    pub(crate) fn close(
+        &self,
+        with_checkpoint: bool,
+        done: &mut dyn FnMut(&'static str),
+    ) -> Result<(), ShutdownError> {
         let _ = self.plate.wait_journal(self.plate.journal.last());
         done("commit");
         // What a decoupled client has is in its journal only, and what a preview has is gone.
-        let has_checkpoints = self.plate.kind.has_checkpoints();
+        let has_checkpoints = with_checkpoint && self.plate.kind.has_checkpoints();
         let checkpoint = if has_checkpoints { self.plate.checkpoint_now(Reason::Requested) } else { Ok(()) };
         done("checkpoint");
         let (journal, meta) = self.close_stores();

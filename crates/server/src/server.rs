@@ -1,5 +1,6 @@
 //! A running server.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::io_pool;
 use crate::listen::{PlateService, PlatesService};
 use crate::options::{Log, ServerOptions};
 use crate::ownership::{Lost, Ownership};
+use crate::parked::Greeting;
 use crate::peers::{PeerIdentity, PeerServer, Peers};
 use crate::phases::Phases;
 use crate::plate::Plate;
@@ -354,8 +356,8 @@ impl Server {
             // In a cluster it may run elsewhere.
             1 if self.builder.options().gate.is_none() => Arc::new(PlateService(self.first())),
             _ => {
-                let peers = self.builder.peers().clone();
-                Arc::new(PlatesService::new(self.table.clone(), peers, self.info.clone()))
+                let (peers, world) = (self.builder.peers().clone(), self.builder.world().clone());
+                Arc::new(PlatesService::new(self.table.clone(), peers, self.info.clone(), world))
             }
         }
     }
@@ -433,7 +435,7 @@ impl Server {
         // Who ends in order waits a little for a store that is away; from a crash the next start recovers.
         plates.iter().for_each(|running| running.end_waiting(END_PATIENCE));
         self.stop_threads();
-        let closed: Vec<_> = plates.iter().map(|running| running.close(&mut |_| {})).collect();
+        let closed: Vec<_> = plates.iter().map(|running| running.close(true, &mut |_| {})).collect();
         // The part of the reserve that the last checkpoint did not use is kept for the next start.
         if let Some(running) = plates.first() {
             running.plate.take_reserve();
@@ -461,12 +463,24 @@ impl Server {
         self.table.all().iter().map(|running| (running.plate.plate, running.plate.is_fenced())).collect()
     }
 
-    /// Ends one plate in order, while the others live: makes everything durable and writes a checkpoint, so that another server
-    /// can start it at once. Its clients connect anew.
+    /// Prepares the end of a plate while it serves: writes a checkpoint, and has its store rest on no log of its own. What a next start
+    /// reads is then the little that changed since, however large the plate is.
+    ///
+    /// # Errors
+    /// In words. The plate can be stopped all the same, and its next start takes longer.
+    pub fn settle_plate(&self, plate: PlateId) -> Result<(), String> {
+        let Some(running) = self.table.get(plate) else { return Ok(()) };
+        running.plate.settle()
+    }
+
+    /// Ends one plate in order, while the others live: makes everything durable, so that another server can start it at once. It writes
+    /// a checkpoint only if that start would have much to replay. Clients that come back wait for their answer until
+    /// [`Server::await_plates`] says that the plate has gone, or it runs here again.
     ///
     /// # Errors
     /// See [`ShutdownError`]. The plate has ended all the same.
     pub fn stop_plate(&self, plate: PlateId) -> Result<(), ShutdownError> {
+        self.table.parked().await_also(plate);
         let Some(running) = self.table.take(plate) else { return Ok(()) };
         let world = running.plate.world.clone();
         let mut phases = Phases::begin(&*world);
@@ -476,7 +490,7 @@ impl Server {
         self.builder.peers().leave(plate);
         running.join_threads();
         phases.done("freeze", &*world);
-        let closed = running.close(&mut |step| phases.done(step, &*world));
+        let closed = running.close(running.plate.needs_checkpoint(), &mut |step| phases.done(step, &*world));
         running.plate.log(&format!("plate {plate} stopped in {phases}"));
         closed
     }
@@ -508,7 +522,20 @@ impl Server {
         self.table.put(running.clone());
         running.start_threads().map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
         running.plate.with_engine(|engine, _| engine.greet_peers(running.plate.boot));
+        self.table.parked().has_come(plate).into_iter().for_each(Greeting::answer);
         Ok(())
+    }
+
+    /// The plates that are about to start here, or have stopped and not yet gone to another server. Clients that come back to one of
+    /// them are answered when it runs; those that wait for others are sent on now.
+    pub fn await_plates(&self, plates: BTreeSet<PlateId>) {
+        self.table.parked().await_only(plates).into_iter().for_each(Greeting::answer);
+    }
+
+    /// Has clients that have waited too long for a plate try again. To be called several times a second.
+    pub fn refuse_late(&self) {
+        let now = self.builder.world().monotonic();
+        self.table.parked().late(now).into_iter().for_each(Greeting::refuse);
     }
 
     /// Waits a little until each plate has carried out what others have decided: then the stores of all plates fit each other. What
@@ -531,6 +558,7 @@ impl Server {
 
     fn stop_threads(&self) {
         self.serving.lock().clear();
+        self.table.parked().clear();
         self.builder.peers().stop();
         let plates = self.table.all();
         for running in &plates {
