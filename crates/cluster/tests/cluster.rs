@@ -32,6 +32,8 @@ fn world() -> SharedWorld {
 struct Way {
     monitor: MemoryMonitor,
     is_cut: Arc<AtomicBool>,
+    /// Cuts the way when the server has stopped a plate and is about to say who has it now.
+    is_cut_in_hand_over: Arc<AtomicBool>,
 }
 
 impl Way {
@@ -79,6 +81,9 @@ impl Monitor for Way {
         who: &str,
         why: &str,
     ) -> Result<u64, ChangeError> {
+        if why == "hand-over" && self.is_cut_in_hand_over.load(Ordering::SeqCst) {
+            self.is_cut.store(true, Ordering::SeqCst);
+        }
         self.check()?;
         self.monitor.change(expected_epoch, requires, changes, who, why)
     }
@@ -111,6 +116,7 @@ struct Cluster {
 struct Running {
     member: Member,
     is_cut: Arc<AtomicBool>,
+    is_cut_in_hand_over: Arc<AtomicBool>,
     ended: Arc<Mutex<Option<Ended>>>,
 }
 
@@ -147,14 +153,18 @@ impl Cluster {
     }
 
     fn join(&self, number: usize, is_standby: bool) -> Running {
-        let way = Way { monitor: self.monitor.clone(), is_cut: Arc::default() };
-        let is_cut = way.is_cut.clone();
+        let (is_cut, is_cut_in_hand_over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let way = Way {
+            monitor: self.monitor.clone(),
+            is_cut: is_cut.clone(),
+            is_cut_in_hand_over: is_cut_in_hand_over.clone(),
+        };
         let ended: Arc<Mutex<Option<Ended>>> = Arc::default();
         let notes = ended.clone();
         let on_end: OnEnd = Arc::new(move |why| *notes.lock() = Some(why));
         let options = self.options(number, is_standby);
         let member = Member::join(Arc::new(way), &self.data(), options, world(), on_end).expect("joined");
-        Running { member, is_cut, ended }
+        Running { member, is_cut, is_cut_in_hand_over, ended }
     }
 
     /// Waits until the plates of the map are dealt out like this: how many plates each server has, by its number in the map.
@@ -165,6 +175,14 @@ impl Cluster {
             wanted.iter().map(|(id, _)| (*id, of(*id))).collect::<Vec<_>>()
         };
         await_that("plates", || counts() == wanted);
+    }
+
+    /// Decides that a plate goes to another server.
+    fn hand_over(&self, plate: u32, to: u64) {
+        let map = self.monitor.map().expect("a map");
+        let owner = map.plates[plate as usize].owner;
+        let change = MapChange::SetPlate { plate, owner, next: Some(to) };
+        self.monitor.change(map.epoch, &[], &[change], "test", "a hand-over").expect("changed");
     }
 
     fn client(&self, numbers: &[usize]) -> Client {
@@ -372,10 +390,7 @@ fn plates_are_handed_over_under_load() {
             .collect();
         for step in 0..8u32 {
             let (plate, to) = (step % 4, if step < 4 { 2 } else { 1 });
-            let map = cluster.monitor.map().expect("a map");
-            let owner = map.plates[plate as usize].owner;
-            let change = MapChange::SetPlate { plate, owner, next: Some(to) };
-            cluster.monitor.change(map.epoch, &[], &[change], "test", "a hand-over").expect("changed");
+            cluster.hand_over(plate, to);
             await_that("the hand-over", || {
                 let map = cluster.monitor.map().expect("a map");
                 map.plates[plate as usize].owner == Some(to)
@@ -396,6 +411,59 @@ fn plates_are_handed_over_under_load() {
     drop(client);
     one.member.leave().expect("left");
     two.member.leave().expect("left");
+}
+
+/// The old owner dies after it has stopped the plate, before the map names the new one: an ordinary take-over.
+#[test]
+fn old_owner_that_dies_in_a_hand_over_loses_nothing() {
+    let cluster = Cluster::new();
+    let one = cluster.join(1, false);
+    cluster.await_plates(&[(1, 4)]);
+    let two = cluster.join(2, false);
+    let client = cluster.client(&[1, 2]);
+    grow(&client, "before");
+    client.write_file("open", b"before 3").expect("written");
+    let root = client.caller();
+    let fh = client.open_path("open", OpenFlags::READ_WRITE).expect("opened");
+    client.write(&root, fh, 0, b"BEFORE").expect("written");
+    one.is_cut_in_hand_over.store(true, Ordering::SeqCst);
+    (0..u32::from(PLATES)).for_each(|plate| cluster.hand_over(plate, 2));
+    await_that("the end of the old owner", || one.ended.lock().is_some());
+    one.member.abandon();
+    cluster.await_plates(&[(1, 0), (2, 4)]);
+    client.fsync(fh, false).expect("nothing is lost");
+    check(&client, "before");
+    assert_eq!(client.read_file("open").expect("read"), b"BEFORE 3");
+    grow(&client, "after");
+    client.sync().expect("nothing is lost");
+    check(&client, "after");
+    let history = cluster.monitor.history(100).expect("history");
+    assert!(history.iter().all(|line| line.why != "hand-over"), "{history:?}");
+    drop(client);
+    two.member.leave().expect("left");
+}
+
+/// The new owner dies while the old one prepares: the plates stay, or come back by a take-over.
+#[test]
+fn new_owner_that_dies_in_a_hand_over_loses_nothing() {
+    let cluster = Cluster::new();
+    let one = cluster.join(1, false);
+    cluster.await_plates(&[(1, 4)]);
+    let two = cluster.join(2, false);
+    let client = cluster.client(&[1]);
+    grow(&client, "before");
+    (0..u32::from(PLATES)).for_each(|plate| cluster.hand_over(plate, 2));
+    two.member.abandon();
+    await_that("an end of the hand-overs", || {
+        let plates = cluster.monitor.map().expect("a map").plates;
+        plates.iter().all(|entry| (entry.owner, entry.next) == (Some(1), None))
+    });
+    check(&client, "before");
+    grow(&client, "after");
+    client.sync().expect("nothing is lost");
+    check(&client, "after");
+    drop(client);
+    one.member.leave().expect("left");
 }
 
 /// The data of a cluster is nobody else's, and a server with other data is refused.

@@ -76,8 +76,8 @@ mod view;
 
 mod embed;
 mod listen;
-mod parked;
 mod metrics;
+mod parked;
 mod reports;
 mod server;
 mod status;

@@ -1,8 +1,8 @@
 //! The scheduler: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
 
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use chiton_journal::JournalError;
