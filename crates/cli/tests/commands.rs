@@ -467,7 +467,7 @@ fn several_plates_are_formatted_served_and_checked() {
     }
     fs::remove_file(format!("{mnt}/dir7/small")).expect("removed");
     refused(&["policy", "set", &mnt, "ramdisk"], 1, "several plates");
-    refused(&["decouple", &mnt], 1, "several plates");
+    refused(&["decouple", &mnt], 1, "lies on several plates");
     refused(&["fsck", &mnt], 8, "several plates");
     done(&["umount", &mnt]);
     done(&["fsck", "--content", &data]);

@@ -65,8 +65,12 @@ impl RealmError {
             Refusal::NotConnected => ("the server does not answer", "run the command again when it does"),
             Refusal::Unsupported => (
                 "the server does not support it",
-                "`chiton policy explain` names the unsupported part; nothing can be decoupled in a file system with several \
-                 plates, which `chiton status` shows; or use a newer server",
+                "`chiton policy explain` names the unsupported part; or use a newer server",
+            ),
+            Refusal::CrossDevice => (
+                "a file in it has a name outside, or it lies on several plates",
+                "remove those names; with several plates, give a new directory a policy with `placement: near`, and copy the \
+                 tree there",
             ),
             Refusal::Invalid => {
                 ("the server rejects the arguments", "`chiton policy explain` shows what the policy asks for")

@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use chiton_model::{Event, Op, PolicyChange, XattrHow};
 use chiton_namespace::{Fault, PolicyPlace};
-use chiton_policy::{Acknowledge, Consistency, Durability, Explanation, Placement, Policy, PolicyFile, Support, preset};
+use chiton_policy::{
+    Acknowledge, Consistency, Durability, Explanation, Placement, Policy, PolicyFile, Support, preset,
+};
 use chiton_types::{Capabilities, Cred, Epoch, Ino, Kind, Refusal, Time};
 use chiton_wire::Failure;
 use hashbrown::HashMap;

@@ -27,7 +27,9 @@ use chiton_model::{Attached, Decoupling, Event, Interference, MergedUpTo};
 use chiton_namespace::Fault;
 use chiton_policy::{Durability, Policy};
 use chiton_types::frame::FrameHeader;
-use chiton_types::{Cred, Ino, Kind, Name, PlateId, Plates, Position, RealmId, Refusal, Seq, SessionId, ShardId, access};
+use chiton_types::{
+    Cred, Ino, Kind, Name, PlateId, Plates, Position, RealmId, Refusal, Seq, SessionId, ShardId, access,
+};
 use chiton_wire::{
     Answer, Call, Claim, Failure, GRANT_MAX, Granted, LeaseMode, Merged, RealmAnswer, RealmCall,
 };
@@ -35,8 +37,8 @@ use hashbrown::HashMap;
 use smallvec::smallvec;
 
 use merge::Answered;
-use near::Here;
 pub(crate) use merge::Merging;
+use near::Here;
 
 use crate::dispatch::answer_done;
 use crate::engine::Engine;
@@ -214,12 +216,15 @@ impl RealmHandler<'_> {
         }
         self.shards.may_manage(caller, attr.uid)?;
         self.shards.ns.access(caller.cred, root, access::READ | access::WRITE | access::EXEC)?;
+        if let Some(peers) = self.peers {
+            // What they have decided is done before it is looked at.
+            peers.await_guards_below(root, self.shards)?;
+        }
         self.shards.ns.plan_decouple(root, wanted.branch)?;
         let policy = self.shards.policy_wanted(wanted, caller.cred)?;
         // The client must not build on changes that only memory holds.
         self.shards.settle()?;
-        if let Some(peers) = self.peers {
-            peers.await_guards_below(root, self.shards)?;
+        if self.peers.is_some() {
             self.shards.check_near(root)?;
         }
         // Work in a branch changes nothing here: readers keep their leases.
@@ -561,7 +566,8 @@ impl Shards {
         let shards = if count < SPREAD_FROM { 1 } else { SPREAD_SHARDS.min(all) };
         let (mut ranges, mut marks) = (Vec::new(), Vec::new());
         let part = count.div_ceil(shards);
-        let chosen = (0..shards.min(count)).map(|n| ShardId((first + (u64::from(home.0) - first + n) % all) as u16));
+        let chosen =
+            (0..shards.min(count)).map(|n| ShardId((first + (u64::from(home.0) - first + n) % all) as u16));
         // All or none: numbers that are taken here and not granted would be passed over for good.
         if !chosen.clone().all(|shard| self.inodes.has_range(shard, part)) {
             return Err(Refusal::NoSpace.into());

@@ -231,7 +231,7 @@ impl Namespace {
         Ok(crossing)
     }
 
-    /// Whether an inode is `root` or below it; what is found on the way is put into `known`.
+    /// Whether an inode is `root` or below it, with none of another plate between; what is found on the way is put into `known`.
     pub fn is_below(&self, dir: Ino, root: Ino, known: &mut HashMap<Ino, bool>) -> Result<bool, Fault> {
         let mut walked = Vec::new();
         let mut at = dir;
@@ -239,7 +239,7 @@ impl Namespace {
             if let Some(inside) = known.get(&at) {
                 break *inside;
             }
-            if at == root || at == Ino::ROOT {
+            if at == root || at == Ino::ROOT || !self.owns(at) {
                 break at == root;
             }
             walked.push(at);

@@ -40,6 +40,7 @@ const ADDED: &[&str] = &[
     "metadata_store",
     "journal",
     "ended_sessions_to_sweep",
+    "inode_numbers",
 ];
 /// How bad it is that a plate says this of its health; the first is the worst.
 const HEALTH: [&str; 4] = ["failed", "full", "waiting", "good"];
@@ -120,7 +121,7 @@ fn add(total: &mut Value, part: &Value) {
     for (name, value) in total.as_object_mut().into_iter().flatten() {
         match name.as_str() {
             name if ADDED.contains(&name) => add_all(value, &part[name]),
-            "journals" | "away" | "plates" => {
+            "journals" | "away" | "plates" | "decoupled" => {
                 let more = part[name].as_array().cloned().unwrap_or_default();
                 value.as_array_mut().into_iter().for_each(|all| all.extend(more.iter().cloned()));
             }

@@ -305,7 +305,8 @@ impl Each {
     }
 
     fn all_realms(&self, cred: &Cred, call: &Call) -> Result<Answer, CallError> {
-        let under_way: Vec<_> = self.services.iter().map(|service| service.start(cred, call.clone())).collect();
+        let under_way: Vec<_> =
+            self.services.iter().map(|service| service.start(cred, call.clone())).collect();
         let mut all = Vec::new();
         for answer in under_way {
             let Answer::Realm(RealmAnswer::Realms(of_plate)) = answer.wait()? else {
@@ -390,7 +391,8 @@ impl Page {
                     match answer {
                         Ok(Answer::Attr { attr, lease, .. }) => self.entries[n].attr = Some((attr, lease)),
                         // Gone meanwhile, or kept from others by a decoupling: the caller looks for itself.
-                        Ok(_) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound | Refusal::Busy)) => {}
+                        Ok(_)
+                        | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound | Refusal::Busy)) => {}
                         Err(error) => return Next::Answer(Err(error)),
                     }
                 }
@@ -447,7 +449,9 @@ impl Service for Routed {
             Way::Listing(at) => each.start_listing(at, cred.clone(), call),
             Way::Runs => Runs::begin(each, cred, call),
             Way::Path(at) => return each.services[at].start(cred, each.with_sessions(call)),
-            way @ (Way::Commit | Way::Totals | Way::Realms) => Next::Answer(each.call_many(&way, cred, &call)),
+            way @ (Way::Commit | Way::Totals | Way::Realms) => {
+                Next::Answer(each.call_many(&way, cred, &call))
+            }
         };
         Chain::begin(next)
     }

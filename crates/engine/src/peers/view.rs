@@ -26,7 +26,9 @@ impl PlanState for OverPlates<'_> {
             return PlanState::inode(self.ns, ino);
         }
         match (self.crossing.other_row(ino), self.crossing.place(ino)) {
-            (Some(Some(OtherRow { row: GuardedRow { kept: Some(refusal), .. }, .. })), _) => Err((*refusal).into()),
+            (Some(Some(OtherRow { row: GuardedRow { kept: Some(refusal), .. }, .. })), _) => {
+                Err((*refusal).into())
+            }
             (Some(Some(other)), _) => Ok(InodeFacts::new(&other.row.attr, ContentIn::Nothing)),
             (None, Some(Some(attr))) => Ok(InodeFacts::new(attr, ContentIn::Nothing)),
             // Its name is here and the inode is gone: both ends of a decision cannot disagree, but damage can.

@@ -107,7 +107,10 @@ impl Shards {
         for event in events {
             for ino in event.footprint().names().filter_map(|change| change.before) {
                 // Another plate refused it when it guarded the row.
-                if self.ns.owns(ino) && self.ns.attr(ino)?.kind == chiton_types::Kind::Dir && self.ns.is_above_decoupled(ino)? {
+                if self.ns.owns(ino)
+                    && self.ns.attr(ino)?.kind == chiton_types::Kind::Dir
+                    && self.ns.is_above_decoupled(ino)?
+                {
                     return Err(Refusal::Busy.into());
                 }
             }

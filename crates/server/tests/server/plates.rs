@@ -13,9 +13,7 @@ use chiton_server::{
 };
 use chiton_transport::{Address, Connection, OpenError};
 use chiton_types::{BlockId, Cred, Epoch, Ino, PlateId, Position, Refusal, Seq};
-use chiton_wire::{
-    Call, Channel, Failure, Hello, PROTOCOL_VERSION, Query, RealmCall, RefuseReason, Request, Welcome,
-};
+use chiton_wire::{Call, Channel, Failure, Hello, PROTOCOL_VERSION, Query, RefuseReason, Request, Welcome};
 
 use crate::rig::{Asks, eventually, figure, file, quiet, refused, session, unlink, world};
 
@@ -293,21 +291,10 @@ fn what_needs_one_plate_is_refused_with_several() {
     server.serve(std::slice::from_ref(&address)).expect("serves");
     let (connection, _) = Connection::open(&address, None, &hello(0, None), TIMEOUT).expect("connects");
     let s = session(&server);
-    let decouple = RealmCall::Decouple {
-        root: Ino::ROOT,
-        branch: None,
-        nonce: 1,
-        journal_at: String::new(),
-        policy: Vec::new(),
-    };
     let name = b"chiton.policy".to_vec();
     let policy =
         Op::SetXattr { ino: Ino::ROOT, name, value: b"durability: none".to_vec(), how: XattrHow::Set };
-    let calls = [
-        Call::Realm(Box::new(decouple)),
-        Call::Op { op: policy, open: false },
-        Call::Admin { what: "view open".to_owned() },
-    ];
+    let calls = [Call::Op { op: policy, open: false }, Call::Admin { what: "view open".to_owned() }];
     for call in calls {
         let request = request(call.clone());
         let reply = connection.call(&request).expect("answered");
