@@ -104,6 +104,14 @@ fn together(key: &[u8], found: &Found) -> Option<Vec<u8>> {
         });
         return Some(StoredRow::InodeCount(counts.sum::<Option<u64>>()?).value());
     }
+    if StoredRow::DecouplingLast(0).key() == key {
+        let numbers = found.iter().map(|(_, value)| match StoredRow::decode(key, value) {
+            Ok(Some(StoredRow::DecouplingLast(last))) => Some(last),
+            _ => None,
+        });
+        let last = numbers.collect::<Option<Vec<u32>>>()?.into_iter().max()?;
+        return Some(StoredRow::DecouplingLast(last).value());
+    }
     let mut highest: Option<OwnRow> = None;
     for (_, value) in found {
         let own = OwnRow::decode(key, value).ok()??;
@@ -186,7 +194,9 @@ mod tests {
         let own = |position: u64, mark: u64, count: u64| {
             let own = [OwnRow::Position(Position(position)), OwnRow::SessionMark(mark)];
             let mut rows: Vec<_> = own.into_iter().map(|row| row.encode().expect("a plain row")).collect();
-            rows.push((StoredRow::InodeCount(count).key(), StoredRow::InodeCount(count).value()));
+            for row in [StoredRow::InodeCount(count), StoredRow::DecouplingLast(count as u32 * 3)] {
+                rows.push((row.key(), row.value()));
+            }
             rows
         };
         let stores =
@@ -213,7 +223,7 @@ mod tests {
         let rows = two();
         let whole = rows.scan(Bound::Unbounded, None, 1000).expect("scanned");
         assert!(whole.is_sorted());
-        assert_eq!(whole.len(), 3 + 2 + 2 + 2 + 1);
+        assert_eq!(whole.len(), 4 + 2 + 2 + 2 + 1);
         for (key, value) in &whole {
             assert_eq!(rows.get(key).expect("read").as_ref(), Some(value));
         }
@@ -237,6 +247,8 @@ mod tests {
         assert_eq!(get(&row_key(ShardId(0), chiton_engine::MARK, &[])), b"9");
         assert_eq!(get(&row_key(ShardId(1), chiton_engine::MARK, &[])), b"9");
         assert_eq!(get(&StoredRow::InodeCount(0).key()), StoredRow::InodeCount(3).value());
+        let last = StoredRow::DecouplingLast(6);
+        assert_eq!(get(&last.key()), last.value(), "the highest of all plates");
         for row in [OwnRow::Position(Position(7)), OwnRow::SessionMark((1 << 48) + 3)] {
             let (key, value) = row.encode().expect("a plain row");
             assert_eq!(get(&key), value);
