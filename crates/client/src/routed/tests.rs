@@ -8,9 +8,12 @@ use std::time::Duration;
 use chiton_model::{AttrChange, Make, Op, Outcome, RenameHow, XattrHow};
 use chiton_runtime::sync::Mutex;
 use chiton_types::{
-    Attr, BlockId, Cred, Ino, Kind, Mode, Name, Plates, Position, Refusal, SessionId, ShardId, Time, access,
+    Attr, BlockId, Cred, Ino, Kind, Mode, Name, Plates, Position, RealmId, Refusal, SessionId, ShardId, Time,
+    access,
 };
-use chiton_wire::{Answer, Call, DirEntry, Failure, LeaseMode, Lock, LockKind, Query, RealmCall, StatFs};
+use chiton_wire::{
+    Answer, Call, Claim, DirEntry, Failure, LeaseMode, Lock, LockKind, Query, RealmCall, StatFs,
+};
 
 use super::Routed;
 use crate::service::{CallError, Connection, Service, Session, Underway};
@@ -217,6 +220,12 @@ fn each_call_goes_to_the_plate_of_its_inode() {
         Call::GetLock { lock },
         Call::PutBlock { block: block(71), bytes: Vec::new() },
         Call::GetBlock { block: block(71), offset: 0, len: 1 },
+        Call::Realm(Box::new(RealmCall::BlockedBy { ino: there, name: None })),
+        // The plate is in the number.
+        Call::Realm(Box::new(RealmCall::End {
+            claim: Claim { realm: RealmId(3), generation: 1 },
+            force: false,
+        })),
     ];
     for call in calls {
         assert_eq!(site.way(call.clone()), [1], "{call:?}");
@@ -226,7 +235,6 @@ fn each_call_goes_to_the_plate_of_its_inode() {
         Call::PutBlock { block: block(70), bytes: Vec::new() },
         Call::GetBlock { block: block(12), offset: 0, len: 1 },
         Call::Admin { what: "status".into() },
-        Call::Realm(Box::new(RealmCall::BlockedBy { ino: there, name: None })),
         // There is no such shard.
         Call::Query(Query::GetAttr { ino: ino(9, 9) }),
     ];
