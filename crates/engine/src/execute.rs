@@ -315,10 +315,7 @@ impl Engine {
             Ok(attr) => Some(attr),
             Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
             Err(Fault::Elsewhere(ino)) => {
-                // A session row of an earlier version does not say when.
-                let born = Some(done.born).filter(|born| *born != Time(0));
-                let born = born.or(call.former_time()).unwrap_or(m.now);
-                made_elsewhere(&self.shards.ns, call.op, call.cred, ino, born)?
+                made_elsewhere(&self.shards.ns, call.op, call.cred, ino, done.born)?
             }
             Err(_) => None,
         };

@@ -82,6 +82,18 @@ pub struct PolicyPlace {
     pub below: Vec<Ino>,
 }
 
+/// The path of a directory below another: `names` from its own name up.
+pub fn path_of(above: &[u8], names: &[Vec<u8>]) -> Vec<u8> {
+    let mut path = above.to_vec();
+    for name in names.iter().rev() {
+        if path.last() != Some(&b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+    }
+    path
+}
+
 impl Namespace {
     /// The directory whose policy holds for an inode: itself, if it is a directory with one, or the nearest above.
     /// The root if there is none.
@@ -231,7 +243,7 @@ impl Namespace {
         Ok(crossing)
     }
 
-    /// Whether an inode is `root` or below it, with none of another plate between; what is found on the way is put into `known`.
+    /// Whether an inode is `root` or below it. The walk upwards ends at a directory of another plate, and fills `known`.
     pub fn is_below(&self, dir: Ino, root: Ino, known: &mut HashMap<Ino, bool>) -> Result<bool, Fault> {
         let mut walked = Vec::new();
         let mut at = dir;
@@ -260,12 +272,7 @@ impl Namespace {
             names.push(self.name_held(at.parent, at.ino)?);
             at = self.inode(at.parent)?;
         }
-        let mut path = Vec::new();
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        Ok(if path.is_empty() { b"/".to_vec() } else { path })
+        Ok(path_of(b"/", &names))
     }
 
     /// A name of an inode in a directory.

@@ -3,7 +3,7 @@
 //! Over several plates the operation holds the token, so these directories keep their parents. What it has not asked for yet is
 //! [`Unplanned::Ask`].
 
-use chiton_namespace::{Fault, Namespace};
+use chiton_namespace::{Fault, Namespace, path_of};
 use chiton_policy::Support;
 use chiton_types::{Attr, Ino, Refusal};
 
@@ -67,11 +67,6 @@ impl WayUp<'_> {
             });
             at = self.attr(ns, parent)?;
         }
-        let mut path = Vec::new();
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        Ok(if path.is_empty() { b"/".to_vec() } else { path })
+        Ok(path_of(b"/", &names))
     }
 }

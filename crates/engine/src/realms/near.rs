@@ -11,7 +11,7 @@
 //!   a guarded row says that it is kept ([`chiton_wire::GuardedRow::kept`]).
 //! - The number of a decoupling says on which plate it is ([`chiton_types::Plates::of_realm`]).
 
-use chiton_namespace::Fault;
+use chiton_namespace::{Fault, path_of};
 use chiton_types::{Ino, Kind, PlateId, Plates, Refusal, ShardId};
 use chiton_wire::TOKEN;
 use hashbrown::HashMap;
@@ -149,7 +149,7 @@ impl Shards {
         }
         let mut below: Vec<Vec<u8>> = Vec::new();
         let mut at = root;
-        let mut path = loop {
+        let above = loop {
             if let Some(policy) = self.ns.policy(at) {
                 break policy.path.clone();
             }
@@ -160,12 +160,6 @@ impl Shards {
             below.push(self.ns.name_held(parent, at)?);
             at = parent;
         };
-        for name in below.iter().rev() {
-            if path.last() != Some(&b'/') {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name);
-        }
-        Ok(path)
+        Ok(path_of(&above, &below))
     }
 }
