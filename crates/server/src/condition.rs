@@ -103,7 +103,6 @@ impl Plate {
         // between finds a server that stops.
         self.waiters.channels.close_connections();
         self.condition.stopping.store(true, Ordering::Release);
-        self.waiters.channels.close_connections();
         // Not a word more to the store, and the journal's next attempt fails for good.
         self.place.sever();
         self.condition.away.end(Duration::ZERO);
