@@ -93,8 +93,8 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// Since when the link is down.
     pub(crate) down_since: Duration,
-    /// Answers to resends that somebody waits for.
-    pub(crate) resolved: BTreeMap<(SessionId, Seq), Result<Answer, Failure>>,
+    /// What became of calls that somebody waits for and whose first connection was lost.
+    pub(crate) resolved: BTreeMap<(SessionId, Seq), Resolved>,
     /// Futures that wait for a change.
     pub(crate) wakers: Vec<Waker>,
     pub(crate) stopping: bool,
@@ -104,6 +104,14 @@ pub(crate) struct State {
     pub(crate) asked_since: Option<Duration>,
     /// The client ends: since when, and how long a silent server is waited for.
     pub(crate) leaving: Option<(Duration, Duration)>,
+}
+
+/// What became of a call whose first connection was lost.
+pub(crate) enum Resolved {
+    /// It was sent again and answered, or its session is over.
+    Answer(Result<Answer, Failure>),
+    /// Its session is over, and it was not carried out: its caller sends it in the next session.
+    AskAnew,
 }
 
 /// A numbered call, and the connection to send it over.

@@ -10,8 +10,8 @@ use chiton_transport::Pending;
 use chiton_types::{Cred, Ino, Position, Refusal, Seq, Time};
 use chiton_wire::{Answer, Call, Channel, Failure, Hello, LeaseMode, RefuseReason, Request, Welcome};
 
-use crate::connected::{Link, hello};
-use crate::session::{CarriedOut, Resend, Session, assemble};
+use crate::connected::{Link, Resolved, hello};
+use crate::session::{CarriedOut, Resend, Session, Unanswered, assemble};
 use crate::wire::{RecallWire, Wire};
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(2);
@@ -211,13 +211,13 @@ fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
         let before = state.session.id;
         state.generation += 1;
         shared.write_behind.queue.clear();
-        for (seq, has_landed) in state.session.expire(next, &carried_out) {
-            let answer = match has_landed {
-                true => Ok(pushed()),
-                // What became of it is not known here, or it is lost.
-                false => Err(Failure::Refused(Refusal::Io)),
+        for (seq, became) in state.session.expire(next, &carried_out) {
+            let resolved = match became {
+                Unanswered::Pushed => Resolved::Answer(Ok(pushed())),
+                Unanswered::NotCarriedOut => Resolved::AskAnew,
+                Unanswered::Lost => Resolved::Answer(Err(Failure::Refused(Refusal::Io))),
             };
-            state.resolved.insert((before, seq), answer);
+            state.resolved.insert((before, seq), resolved);
         }
         shared.wake(&mut state);
         state.session.reopen(Vec::new(), Vec::new())
@@ -236,7 +236,7 @@ fn ask_for_end(shared: &Link, wire: &dyn Wire, next: &mut Session) -> Result<Car
     };
     let request = next.issue(&Cred::ROOT, Call::Ended { session, secret });
     match wire.call(&request).map_err(|_| Lost)?.result {
-        Ok(Answer::CarriedOut(runs)) => Ok(CarriedOut(runs)),
+        Ok(Answer::CarriedOut(runs)) => Ok(CarriedOut(Some(runs))),
         // It is not remembered any more: all may be lost.
         _ => Ok(CarriedOut::default()),
     }
@@ -383,7 +383,7 @@ fn resolve(
     }
     if state.session.resent(of.seq, &results, durable) {
         let id = state.session.id;
-        state.resolved.insert((id, of.seq), answer);
+        state.resolved.insert((id, of.seq), Resolved::Answer(answer));
         shared.wake(&mut state);
     }
     Ok(())

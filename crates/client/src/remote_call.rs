@@ -17,7 +17,7 @@ use chiton_types::{Cred, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Failure, Reply, Request};
 
 use crate::CancelToken;
-use crate::connected::{Issued, Link, State};
+use crate::connected::{Issued, Link, Resolved, State};
 use crate::service::{CallError, Underway};
 use crate::wire::Wire;
 
@@ -28,6 +28,8 @@ pub(crate) struct RemoteCall {
     request: Arc<Request>,
     generation: u64,
     session: SessionId,
+    /// In this session or not at all.
+    only_in: Option<SessionId>,
     sent: Duration,
     blocks_mark: u64,
 }
@@ -57,7 +59,16 @@ impl RemoteCall {
     ) -> Result<RemoteCall, Refusal> {
         let Issued { wire, request, generation, session, blocks_mark } = shared.issue(cred, call, only_in)?;
         let sent = shared.world.monotonic();
-        Ok(RemoteCall { shared: shared.clone(), wire, request, generation, session, sent, blocks_mark })
+        Ok(RemoteCall {
+            shared: shared.clone(),
+            wire,
+            request,
+            generation,
+            session,
+            only_in,
+            sent,
+            blocks_mark,
+        })
     }
 
     /// Sends it and waits on this thread.
@@ -66,7 +77,10 @@ impl RemoteCall {
             let reply = self.wire.call(&self.request);
             match self.took(reply) {
                 Step::Answer(answer) => return answer,
-                Step::SentAgain => return self.wait_kept(),
+                Step::SentAgain => match self.wait_kept() {
+                    Some(answer) => return answer,
+                    None => self = self.anew()?,
+                },
                 Step::AskAnew => self = self.anew()?,
             }
         }
@@ -81,7 +95,10 @@ impl RemoteCall {
             let reply = self.wire.call(&self.request);
             match self.took(reply) {
                 Step::Answer(answer) => return answer,
-                Step::SentAgain => return self.wait_kept(),
+                Step::SentAgain => match self.wait_kept() {
+                    Some(answer) => return answer,
+                    None => self = self.anew()?,
+                },
                 Step::AskAnew => self = self.anew()?,
             }
         }
@@ -93,7 +110,7 @@ impl RemoteCall {
     }
 
     fn anew(self) -> Result<RemoteCall, Refusal> {
-        RemoteCall::begin(&self.shared, &self.request.cred, self.request.call.clone(), None)
+        RemoteCall::begin(&self.shared, &self.request.cred, self.request.call.clone(), self.only_in)
     }
 
     fn took(&self, reply: Result<Reply, ConnectionLost>) -> Step {
@@ -125,27 +142,41 @@ impl RemoteCall {
         }
     }
 
-    fn wait_kept(&self) -> Result<Answer, CallError> {
+    /// Waits until the link knows what became of it. `None`: it is to be asked anew.
+    fn wait_kept(&self) -> Option<Result<Answer, CallError>> {
         let mut state = self.shared.state.lock();
         loop {
-            if let Some(answer) = self.look(&mut state) {
-                return answer;
+            match self.look(&mut state) {
+                Some(Step::Answer(answer)) => return Some(answer),
+                Some(Step::AskAnew) => return None,
+                Some(Step::SentAgain) | None => {}
             }
             self.shared.wait(&mut state);
         }
     }
 
-    fn look(&self, state: &mut State) -> Option<Result<Answer, CallError>> {
-        if let Some(answer) = state.resolved.remove(&(self.session, self.request.seq)) {
-            return Some(answer.map_err(CallError::from));
+    fn finish_kept(self) -> Result<Answer, CallError> {
+        match self.wait_kept() {
+            Some(answer) => answer,
+            None => self.anew()?.finish(),
+        }
+    }
+
+    /// What became of it, if the link knows that by now.
+    fn look(&self, state: &mut State) -> Option<Step> {
+        if let Some(resolved) = state.resolved.remove(&(self.session, self.request.seq)) {
+            return Some(match resolved {
+                Resolved::Answer(answer) => Step::Answer(answer.map_err(CallError::from)),
+                Resolved::AskAnew => Step::AskAnew,
+            });
         }
         if state.session.id != self.session {
-            return Some(Err(Refusal::Io.into()));
+            return Some(Step::Answer(Err(Refusal::Io.into())));
         }
         if let Some(refusal) = self.shared.wait_is_over(state) {
             // It may still be carried out when the server is back; nobody will hear of it.
             state.session.abandon(self.request.seq);
-            return Some(Err(refusal.into()));
+            return Some(Step::Answer(Err(refusal.into())));
         }
         None
     }
@@ -171,8 +202,14 @@ impl Future for Stage {
                 Stage::Kept(asked) => {
                     let shared = asked.shared.clone();
                     let mut state = shared.state.lock();
-                    if let Some(answer) = asked.look(&mut state) {
-                        return Poll::Ready(answer);
+                    match asked.look(&mut state) {
+                        Some(Step::Answer(answer)) => return Poll::Ready(answer),
+                        Some(Step::AskAnew) => {
+                            drop(state);
+                            *self = asked.anew()?.started();
+                            continue;
+                        }
+                        Some(Step::SentAgain) | None => {}
                     }
                     state.wakers.push(cx.waker().clone());
                     *self = Stage::Kept(asked);
@@ -189,10 +226,10 @@ impl Underway for Stage {
         match *self {
             Stage::OnWire(asked, ongoing) => match asked.took(ongoing.wait()) {
                 Step::Answer(answer) => answer,
-                Step::SentAgain => asked.wait_kept(),
+                Step::SentAgain => asked.finish_kept(),
                 Step::AskAnew => asked.anew()?.finish(),
             },
-            Stage::Kept(asked) => asked.wait_kept(),
+            Stage::Kept(asked) => asked.finish_kept(),
             Stage::Gone => unreachable!("a call is not waited for after its end"),
         }
     }

@@ -435,14 +435,8 @@ impl Session {
     }
 
     /// The session is over. What was kept and not carried out is lost; opens live on in `next`, the session that
-    /// follows (locks do not: others may hold them by now). Returns the numbers that somebody waits for, and whether each is
-    /// of a push that was carried out.
-    pub(crate) fn expire(&mut self, next: Session, carried_out: &CarriedOut) -> Vec<(Seq, bool)> {
-        let waited_for = self.kept.iter().filter(|kept| kept.waited_for).map(|kept| {
-            let seq = kept.request.seq;
-            (seq, written(&kept.request.call).is_some() && carried_out.has(seq))
-        });
-        let waited_for = waited_for.collect();
+    /// follows (locks do not: others may hold them by now). Returns the numbers that somebody waits for, and what became of each.
+    pub(crate) fn expire(&mut self, next: Session, carried_out: &CarriedOut) -> Vec<(Seq, Unanswered)> {
         // What is lost of it is not sent again: its caller was answered.
         let is_lost = |kept: &Kept| {
             let is_acknowledged = |at: usize| match kept.answers.is_empty() {
@@ -452,7 +446,22 @@ impl Session {
             (0..kept.count as usize)
                 .any(|at| is_acknowledged(at) && !carried_out.has(Seq(kept.request.seq.0 + at as u64)))
         };
-        let lost = self.lost || self.kept.iter().any(is_lost);
+        let is_any_lost = self.kept.iter().any(is_lost);
+        let waited_for = self.kept.iter().filter(|kept| kept.waited_for).map(|kept| {
+            let mut seqs = (0..kept.count).map(|at| Seq(kept.request.seq.0 + at));
+            let became = match &kept.request.call {
+                call if written(call).is_some() && carried_out.has(kept.request.seq) => Unanswered::Pushed,
+                // Its content was written under a lease that is void, or it rests on what is lost.
+                call if written(call).is_some() || is_any_lost => Unanswered::Lost,
+                Call::Op { .. } | Call::Batch { .. } if carried_out.has_none(&mut seqs) => {
+                    Unanswered::NotCarriedOut
+                }
+                _ => Unanswered::Lost,
+            };
+            (kept.request.seq, became)
+        });
+        let waited_for = waited_for.collect();
+        let lost = self.lost || is_any_lost;
         let opens = std::mem::take(&mut self.opens);
         let (next_id, messages) = (self.next_id, self.messages);
         *self = Session { lost, opens, next_id, messages, ..next };
@@ -465,15 +474,32 @@ impl Session {
     }
 }
 
-/// What a server remembers of a session that is over: runs of operations that were carried out. Without it none counts as
-/// carried out.
+/// What became of a call that had no answer when its session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// A push, which was carried out.
+    Pushed,
+    /// Nothing of it was carried out, and nothing of it will be: its caller may ask anew.
+    NotCarriedOut,
+    /// Lost, or not known here.
+    Lost,
+}
+
+/// What a server remembers of a session that is over: runs of operations that were carried out. `None`: it remembers nothing, and none
+/// counts as carried out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CarriedOut(pub(crate) Vec<(Seq, Seq)>);
+pub(crate) struct CarriedOut(pub(crate) Option<Vec<(Seq, Seq)>>);
 
 impl CarriedOut {
     fn has(&self, seq: Seq) -> bool {
-        let at = self.0.partition_point(|(_, end)| *end <= seq);
-        self.0.get(at).is_some_and(|(first, _)| *first <= seq)
+        let Some(runs) = &self.0 else { return false };
+        let at = runs.partition_point(|(_, end)| *end <= seq);
+        runs.get(at).is_some_and(|(first, _)| *first <= seq)
+    }
+
+    /// Whether it is certain that none of these was carried out.
+    fn has_none(&self, seqs: &mut impl Iterator<Item = Seq>) -> bool {
+        self.0.is_some() && !seqs.any(|seq| self.has(seq))
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) enum Fate {
     ServerDies,
     /// The server forgets the session before it arrives.
     SessionExpires,
+    /// Carried out, then the server forgets the session.
+    SessionExpiresBehind,
 }
 
 /// What a session declares: see [`Call::Reopen`].
@@ -75,6 +77,8 @@ pub(crate) struct Fake {
     pub(crate) held: usize,
     /// It is one of two plates: which.
     pub(crate) plate_of_two: Option<u16>,
+    /// What was carried out in a session that is over is remembered.
+    pub(crate) remembers_ended: bool,
     /// `Commit` messages that arrived.
     pub(crate) commits: usize,
     /// The last declaration: opens, files with dirty content, directories with pending operations.
@@ -221,6 +225,10 @@ impl Fake {
                 let first = Ino::new(dir.shard(), 5_000);
                 Ok(Answer::Names { leased: true, attr, numbers: (first, Ino(first.0 + 1_000)), now: Time(9) })
             }
+            Call::Ended { session: over, .. } if self.remembers_ended => {
+                let seqs = self.journal.iter().filter(|made| made.session == *over).map(|made| made.seq);
+                Ok(Answer::CarriedOut(seqs.map(|seq| (seq, Seq(seq.0 + 1))).collect()))
+            }
             Call::Closed { inos } => {
                 self.close_messages += 1;
                 for ino in inos {
@@ -298,13 +306,14 @@ impl FakeWire {
                 fake.expire();
                 return lost();
             }
-            Fate::Fine | Fate::ReplyLost | Fate::ServerDies => {}
+            Fate::Fine | Fate::ReplyLost | Fate::ServerDies | Fate::SessionExpiresBehind => {}
         }
         let result = fake.answer(session, request);
         let reply = Reply { id: request.id, epoch: Epoch(1), durable: Position(fake.durable as u64), result };
         match fate {
             Fate::ReplyLost => fake.cut(),
             Fate::ServerDies => fake.restart(),
+            Fate::SessionExpiresBehind => fake.expire(),
             _ => return Ok(reply),
         }
         lost()

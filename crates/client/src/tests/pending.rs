@@ -231,7 +231,7 @@ fn refused_pending_operation_fails_the_next_commit() {
     // The server says that it was carried out.
     site.acknowledge(1, false);
     site.sent();
-    let carried_out = CarriedOut(vec![(Seq(1), Seq(2))]);
+    let carried_out = CarriedOut(Some(vec![(Seq(1), Seq(2))]));
     let next = Session::new(SessionId(3), 7, 2, Position(10));
     assert_eq!(site.session.expire(next, &carried_out), []);
     assert!(!site.session.take_lost(), "nothing is lost");

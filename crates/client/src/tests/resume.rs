@@ -175,6 +175,37 @@ fn a_batch_is_sent_again_without_what_was_refused() {
     assert_eq!(names, ["a", "b", "c", "d"]);
 }
 
+/// The client comes back too late. What was on its way had no answer, so it is a new operation of the next session, unless the server
+/// carried it out before, or something is lost that it may rest on.
+#[test]
+fn what_an_ended_session_did_not_carry_out_is_asked_anew() {
+    let fates = [
+        (Fate::SessionExpires, true, &["a", "b", "c"][..]),
+        // Its outcome is not known.
+        (Fate::SessionExpiresBehind, false, &["a", "b", "c"]),
+    ];
+    for (fate, is_made, names) in fates {
+        let server = FakeServer::default();
+        server.0.lock().remembers_ended = true;
+        let client = connect(&server);
+        create(&client, "a", false).expect("made");
+        server.0.lock().fates.push_back(fate);
+        assert_eq!(create(&client, "b", false).is_ok(), is_made);
+        assert_eq!(client.commit(Position(0)), Ok(()), "nothing acknowledged is lost");
+        create(&client, "c", false).expect("made");
+        assert_eq!(journal(&server).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), names);
+    }
+    let server = FakeServer::default();
+    server.0.lock().remembers_ended = true;
+    let client = connect(&server);
+    create(&client, "a", false).expect("made");
+    server.0.lock().journal.clear();
+    server.0.lock().fates.push_back(Fate::SessionExpires);
+    assert_eq!(create(&client, "b", false), Err(Refusal::Io.into()), "a is lost");
+    assert_eq!(client.commit(Position(0)), Err(Refusal::Io));
+    assert_eq!(journal(&server), []);
+}
+
 #[test]
 fn an_expired_session_gives_eio_to_callers_and_once_to_the_next_commit() {
     let server = FakeServer::default();
