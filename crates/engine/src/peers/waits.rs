@@ -2,7 +2,7 @@
 
 use chiton_model::Op;
 use chiton_types::Ino;
-use chiton_wire::Call;
+use chiton_wire::{Call, Query, RealmCall};
 use smallvec::SmallVec;
 
 use super::{Peers, order};
@@ -33,8 +33,15 @@ impl Engine {
             return Ok(());
         }
         let mut named = Vec::new();
-        if let Call::LeaseNames { dir, .. } = call {
-            named.push(*dir);
+        match call {
+            Call::LeaseNames { dir: ino, .. } | Call::Query(Query::GetXattr { ino, .. }) => named.push(*ino),
+            Call::Realm(call) => match &**call {
+                RealmCall::Decouple { root: ino, .. }
+                | RealmCall::Of { ino }
+                | RealmCall::BlockedBy { ino, .. } => named.push(*ino),
+                _ => {}
+            },
+            _ => {}
         }
         let _: Result<(), ()> = call.visit_footprint(|ino, _| {
             named.push(ino);
