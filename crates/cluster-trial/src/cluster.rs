@@ -49,6 +49,29 @@ struct Identities {
     admin: PathBuf,
 }
 
+/// The program, and the environment in which it finds the cluster.
+pub(crate) struct Tool {
+    program: PathBuf,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Tool {
+    /// Runs a command to its end; its output.
+    pub(crate) fn run(&self, words: &[&str]) -> Result<String> {
+        let out = Command::new(&self.program)
+            .args(words)
+            .envs(self.environment.iter().cloned())
+            .output()
+            .map_err(|e| format!("cannot run {}: {e}", self.program.display()))?;
+        match out.status.success() {
+            true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
+            false => {
+                Err(format!("chiton {}: {}", words.join(" "), String::from_utf8_lossy(&out.stderr).trim()))
+            }
+        }
+    }
+}
+
 /// A process in the foreground; killed when dropped.
 struct Process {
     child: Child,
@@ -190,19 +213,15 @@ impl Cluster {
 
     /// Runs a command to its end; its output.
     pub(crate) fn chiton(&self, words: &[&str]) -> Result<String> {
-        let out = Command::new(&self.chiton)
-            .args(words)
-            .env("CHITON_MONITOR", &self.monitor)
-            .env("CHITON_IDENTITY", &self.identities.admin)
-            .envs(self.environment.iter().cloned())
-            .output()
-            .map_err(|e| format!("cannot run {}: {e}", self.chiton.display()))?;
-        match out.status.success() {
-            true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
-            false => {
-                Err(format!("chiton {}: {}", words.join(" "), String::from_utf8_lossy(&out.stderr).trim()))
-            }
-        }
+        self.tool().run(words)
+    }
+
+    /// The program, as an administrator runs it.
+    pub(crate) fn tool(&self) -> Tool {
+        let identity = self.identities.admin.to_string_lossy().into_owned();
+        let own = [("CHITON_MONITOR", self.monitor.clone()), ("CHITON_IDENTITY", identity)];
+        let environment = own.into_iter().chain(self.environment.iter().cloned()).collect();
+        Tool { program: self.chiton.clone(), environment }
     }
 
     /// The output of `chiton cluster status`; its error message if plates have no server.

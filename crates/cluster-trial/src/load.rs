@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::cluster::Tool;
 use crate::faults::Fault;
 
 /// Workers on each mount that make files.
@@ -16,6 +17,10 @@ const WORKERS: usize = 2;
 const DIRS: usize = 40;
 /// Files of a tree that tar unpacks.
 const TAR_FILES: usize = 200;
+/// Files that a decoupled job makes.
+const JOB_FILES: usize = 60;
+/// The file whose number the workers of all mounts raise under a lock.
+const COUNTER: &str = "counter";
 
 /// The record of a worker: its files, its calls, and the calls that failed.
 #[derive(Default)]
@@ -27,6 +32,8 @@ pub(crate) struct Made {
     /// Calls that failed, in words. None may fail.
     pub(crate) complaints: Vec<String>,
     pub(crate) calls: Vec<Call>,
+    /// How often the number in [`COUNTER`] was raised.
+    raised: u64,
 }
 
 /// A call of a program.
@@ -42,6 +49,7 @@ impl Made {
         self.gone.extend(other.gone);
         self.complaints.extend(other.complaints);
         self.calls.extend(other.calls);
+        self.raised += other.raised;
     }
 
     /// Makes a call, and takes its time. None if it failed, which is a complaint: servers that die make programs wait, no more.
@@ -78,6 +86,12 @@ impl Made {
                 },
             }
         }
+        match number_in(&mount.join(COUNTER)) {
+            Ok(found) if found == self.raised => {}
+            found => {
+                wrong.push(format!("{COUNTER} was raised {} times under a lock: {found:?}", self.raised))
+            }
+        }
         for path in &self.gone {
             if mount.join(path).exists() {
                 wrong.push(format!("{} was removed and is there", mount.join(path).display()));
@@ -88,7 +102,12 @@ impl Made {
 }
 
 /// Works on all mounts until it is over.
-pub(crate) fn run(mounts: &[PathBuf], is_over: &AtomicBool) -> Made {
+pub(crate) fn run(mounts: &[PathBuf], chiton: &Tool, is_over: &AtomicBool) -> Made {
+    let mut made = Made::default();
+    if let Some(mount) = mounts.first() {
+        let path = mount.join(COUNTER);
+        made.call("write", &path, || fs::write(&path, "0"));
+    }
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for (number, mount) in mounts.iter().enumerate() {
@@ -96,11 +115,13 @@ pub(crate) fn run(mounts: &[PathBuf], is_over: &AtomicBool) -> Made {
                 let name = format!("worker-{number}-{worker}");
                 workers.push(scope.spawn(move || files(mount, &name, is_over)));
             }
+            workers.push(scope.spawn(move || jobs(mount, &format!("jobs-{number}"), chiton, is_over)));
+            workers.push(scope.spawn(move || appends(mount, &format!("log-{number}"), is_over)));
+            workers.push(scope.spawn(move || raises(mount, is_over)));
         }
         if let Some(mount) = mounts.first() {
             workers.push(scope.spawn(move || archives(mount, is_over)));
         }
-        let mut made = Made::default();
         for worker in workers {
             match worker.join() {
                 Ok(one) => made.add(one),
@@ -217,6 +238,95 @@ fn archives(mount: &Path, is_over: &AtomicBool) -> Made {
             let path = dir.join((n % 20).to_string()).join("below").join(n.to_string());
             made.kept.insert(path, Some(content("tar", n)));
         }
+    }
+    made
+}
+
+/// Runs jobs in decoupled directories, one after the other; each is merged when it ends.
+fn jobs(mount: &Path, name: &str, chiton: &Tool, is_over: &AtomicBool) -> Made {
+    let mut made = Made::default();
+    for n in 0.. {
+        if is_over.load(Ordering::SeqCst) {
+            break;
+        }
+        let dir = PathBuf::from(format!("{name}-{n}"));
+        let full = mount.join(&dir);
+        if made.call("mkdir", &full, || fs::create_dir(&full)).is_none() {
+            continue;
+        }
+        let script = format!(
+            "set -e; cd '{}'; mkdir sub; for i in $(seq {JOB_FILES}); do echo \"{name} $i\" > sub/$i; done; mv sub/1 first; rm sub/2",
+            full.display()
+        );
+        let path = full.to_string_lossy();
+        let ran = made.call("chiton run", &full, || {
+            let words = ["run", "--policy", "batchfs", "--path", &path, "--", "sh", "-c", &script];
+            chiton.run(&words).map_err(std::io::Error::other)
+        });
+        if ran.is_none() {
+            continue;
+        }
+        made.kept.insert(dir.join("sub"), None);
+        made.gone.extend([dir.join("sub/1"), dir.join("sub/2")]);
+        for i in 1..=JOB_FILES {
+            let path = match i {
+                1 => dir.join("first"),
+                2 => continue,
+                _ => dir.join("sub").join(i.to_string()),
+            };
+            made.kept.insert(path, Some(format!("{name} {i}\n").into_bytes()));
+        }
+    }
+    made
+}
+
+/// Appends to one file, which stays open the whole time.
+fn appends(mount: &Path, name: &str, is_over: &AtomicBool) -> Made {
+    let mut made = Made::default();
+    let path = mount.join(name);
+    let opened = made.call("open", &path, || File::options().create(true).append(true).open(&path));
+    let Some(mut file) = opened else { return made };
+    let mut written = Vec::new();
+    for n in 0.. {
+        let is_last = is_over.load(Ordering::SeqCst);
+        let line = format!("line {n}\n");
+        if made.call("append", &path, || file.write_all(line.as_bytes())).is_some() {
+            written.extend_from_slice(line.as_bytes());
+        }
+        if is_last || n % 10 == 0 {
+            made.call("fsync", &path, || file.sync_all());
+        }
+        if is_last {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    made.kept.insert(PathBuf::from(name), Some(written));
+    made
+}
+
+fn number_in(path: &Path) -> std::io::Result<u64> {
+    fs::read_to_string(path)?.trim().parse().map_err(std::io::Error::other)
+}
+
+/// Raises the number in the file that all mounts share, under a lock.
+fn raises(mount: &Path, is_over: &AtomicBool) -> Made {
+    let mut made = Made::default();
+    let path = mount.join(COUNTER);
+    while !is_over.load(Ordering::SeqCst) {
+        let raised = made.call("raise under a lock", &path, || {
+            let mut file = File::options().read(true).write(true).open(&path)?;
+            file.lock()?;
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
+            let number: u64 = text.trim().parse().map_err(std::io::Error::other)?;
+            file.rewind()?;
+            file.write_all((number + 1).to_string().as_bytes())?;
+            file.sync_all()?;
+            file.unlock()
+        });
+        made.raised += u64::from(raised.is_some());
+        std::thread::sleep(Duration::from_millis(20));
     }
     made
 }

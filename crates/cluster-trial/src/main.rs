@@ -4,7 +4,8 @@
 //! ```text
 //!   etcd (1 or 3) ◀── servers 1 to n, standbys ──▶ a shared directory
 //!                         ▲
-//!                      mounts ◀── workers: directories, files, fsync, renames, removes; tar
+//!                      mounts ◀── workers: directories, files, fsync, renames, removes; tar; decoupled jobs and their merges;
+//!                                 a file that stays open; a number raised under a lock by all mounts
 //!                         faults: kill -9, SIGSTOP, rebalance, an etcd member less
 //! ```
 
@@ -178,8 +179,9 @@ fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result
     let began = Instant::now();
     let is_over = AtomicBool::new(false);
     let mounts = cluster.mounts();
+    let chiton = cluster.tool();
     let (faults, load) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| load::run(&mounts, &is_over));
+        let load = scope.spawn(|| load::run(&mounts, &chiton, &is_over));
         let plan = faults::Plan {
             time: Duration::from_secs(args.seconds),
             most: args.faults.unwrap_or(usize::MAX),
