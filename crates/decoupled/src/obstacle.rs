@@ -128,6 +128,7 @@ mod tests {
             claim: Claim { realm: RealmId(4), generation: 1 },
             root: Ino(9),
             path: b"/job".to_vec(),
+            above: None,
             branch: branch.map(|name| Name::new(name.as_bytes()).expect("a name")),
             owner: "mount /mnt, process 7".to_owned(),
             is_attached,

@@ -82,6 +82,12 @@ impl QueryHandler<'_> {
             Query::ReadDir { dir, cookie, entries_max, plus } => {
                 self.readdir(*dir, *cookie, *entries_max, *plus)
             }
+            Query::NameOf { dir, ino } => {
+                self.await_unguarded(*dir)?;
+                self.shards.ns.access(self.cred, *dir, access::READ)?;
+                self.clients.see_names(*dir, self.slot, self.m)?;
+                Ok(Answer::Bytes(self.shards.ns.name_held(*dir, *ino)?))
+            }
             Query::ReadLink { ino } => Ok(Answer::Bytes(self.shards.ns.readlink(*ino)?)),
             Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.shards.ns.xattr(self.cred, *ino, name)?)),
             Query::ListXattr { ino } => Ok(Answer::Bytes(self.shards.ns.xattr_names(self.cred, *ino)?)),

@@ -28,6 +28,7 @@ impl Call {
                 | Query::GetAttr { ino }
                 | Query::Access { ino, .. }
                 | Query::ReadDir { dir: ino, .. }
+                | Query::NameOf { dir: ino, .. }
                 | Query::ReadLink { ino }
                 | Query::GetXattr { ino, .. }
                 | Query::ListXattr { ino }

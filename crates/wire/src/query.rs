@@ -42,6 +42,11 @@ choice! {
             /// With attributes, and leases on them.
             plus: bool,
         }
+        /// The name of a directory in the one that it is in. Asks for read permission on that one.
+        43 NameOf {
+            dir: Ino,
+            ino: Ino,
+        }
         /// Target of a symbolic link.
         37 ReadLink {
             ino: Ino,

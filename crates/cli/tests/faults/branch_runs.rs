@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::rig::{as_another_user, chiton, until};
 use crate::seen::{assert_same, look, plant};
-use crate::two::{Two, done, refused, text};
+use crate::two::{Two, done, refused, text, tree_at};
 
 struct Runs {
     two: Two,
@@ -21,7 +21,7 @@ impl Runs {
     fn new() -> Option<Runs> {
         let two = Two::new()?;
         let tree = two.near.path("tree");
-        fs::create_dir(&tree).expect("a directory");
+        tree_at(&tree);
         plant(&tree);
         let state = text(&two.scratch.path("branch-state")).to_owned();
         Some(Runs { two, tree, state })

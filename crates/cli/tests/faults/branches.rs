@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::rig::{Mounted, Scratch, is_root, until};
 use crate::seen::{assert_same, look, plant};
-use crate::two::{Two, done, mount_branch, mount_branch_at, refused, text};
+use crate::two::{Two, done, mount_branch, mount_branch_at, refused, text, tree_at};
 
 struct Branched {
     two: Two,
@@ -22,7 +22,7 @@ impl Branched {
     fn new() -> Option<Branched> {
         let two = Two::new()?;
         let tree = two.near.path("tree");
-        fs::create_dir(&tree).expect("a directory");
+        tree_at(&tree);
         plant(&tree);
         let state = text(&two.scratch.path("branch-state")).to_owned();
         Some(Branched { two, tree, state })
@@ -219,7 +219,7 @@ fn a_mount_with_the_server_inside_has_branches_too() {
     let state = text(&scratch.path("state")).to_owned();
     let base = Mounted::embedded(&scratch, &["--state-dir", &state]);
     let tree = base.path("tree");
-    fs::create_dir(&tree).expect("a directory");
+    tree_at(&tree);
     plant(&tree);
     // Written, and not handed over yet.
     let mut writer = fs::File::create(tree.join("late")).expect("a file");

@@ -413,9 +413,10 @@ fn force_ends_the_decoupling_of_a_vanished_client() {
     fs::write(near.join("file"), "never merged").expect("a write");
     File::open(near.join("file")).and_then(|file| file.sync_all()).expect("durable");
     two.near.process.kill();
-    refused(&["recouple", text(&far)], 3, "--id 1 --force");
+    let number = two.decouplings()[0]["realm"].clone();
+    refused(&["recouple", text(&far)], 3, &format!("--id {number} --force"));
     let ended = done(&["recouple", "--force", "--yes", text(&far)]);
-    assert!(ended.contains("wait as branch ended-1"), "{ended}");
+    assert!(ended.contains(&format!("wait as branch ended-{number}")), "{ended}");
     assert_eq!(fs::read_dir(&far).expect("it is back").count(), 0);
     // The old client's journal is refused from now on.
     let socket = format!("unix:{}", two.scratch.data().join("socket").display());

@@ -13,6 +13,11 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long something may take that takes no time on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// The plates of a file system: the tests of one plate are done again with four.
+pub(crate) fn plates() -> u16 {
+    if env!("CARGO_CRATE_NAME") == "mounts_over_plates" { 4 } else { 1 }
+}
+
 /// Waits until `cond` holds.
 pub(crate) fn until(what: &str, mut cond: impl FnMut() -> bool) {
     let start = now();
@@ -135,7 +140,11 @@ impl Scratch {
     }
 
     pub(crate) fn format(&self) {
-        let out = chiton().arg("format").arg(self.data()).output().expect("runs");
+        let out = chiton()
+            .args(["format", "--plates", &plates().to_string()])
+            .arg(self.data())
+            .output()
+            .expect("runs");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 }

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::rig::{Mounted, Process, Scratch, chiton, is_root, serve};
+use crate::rig::{Mounted, Process, Scratch, chiton, is_root, plates, serve};
 
 pub(crate) fn run(args: &[&str]) -> Output {
     chiton().args(args).output().expect("chiton runs")
@@ -32,6 +32,16 @@ pub(crate) fn text(path: &Path) -> &str {
 
 pub(crate) fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
     result.expect_err("it is refused").raw_os_error()
+}
+
+/// A directory whose tree can have branches: with several plates its policy keeps it on one.
+pub(crate) fn tree_at(tree: &Path) {
+    fs::create_dir(tree).expect("a directory");
+    if plates() > 1 {
+        let policy = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(policy.path(), "placement: near\n").expect("a policy");
+        done(&["policy", "set", text(tree), text(policy.path())]);
+    }
 }
 
 /// A server, and one mount with a place for its journals; a second one looks on.

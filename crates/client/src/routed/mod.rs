@@ -16,6 +16,7 @@
 //!   carry position 0 and no lease.
 
 mod chain;
+mod realms;
 mod runs;
 
 #[cfg(test)]
@@ -28,7 +29,7 @@ use chiton_model::{Op, Outcome};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_types::{Attr, Cred, Ino, Mode, PlateId, Plates, Position, Refusal, SessionId, ShardId};
-use chiton_wire::{Answer, Call, DirEntry, LeaseMode, Query, RealmAnswer, RealmCall, StatFs};
+use chiton_wire::{Answer, Call, DirEntry, LeaseMode, Query, RealmCall, StatFs};
 
 use crate::in_flight::refusal;
 use crate::plate_inodes::{crosses, index_of};
@@ -69,6 +70,8 @@ enum Way {
     Totals,
     /// The decouplings of all plates.
     Realms,
+    /// The decoupling that an inode of this plate is in.
+    Realm(usize),
 }
 
 impl Routed {
@@ -128,6 +131,7 @@ impl Each {
                 | Query::Open { ino, .. }
                 | Query::Access { ino, .. }
                 | Query::ReadDir { dir: ino, .. }
+                | Query::NameOf { dir: ino, .. }
                 | Query::ReadLink { ino }
                 | Query::GetXattr { ino, .. }
                 | Query::ListXattr { ino }
@@ -149,9 +153,10 @@ impl Each {
             // A wait for a lock is cancelled at its own service: see `CancelToken`.
             Call::CancelLock { .. } => Way::To(0),
             Call::Realm(call) => match &**call {
-                RealmCall::Decouple { root: ino, .. }
-                | RealmCall::Of { ino }
-                | RealmCall::BlockedBy { ino, .. } => Way::To(self.index(*ino)),
+                RealmCall::Of { ino } => Way::Realm(self.index(*ino)),
+                RealmCall::Decouple { root: ino, .. } | RealmCall::BlockedBy { ino, .. } => {
+                    Way::To(self.index(*ino))
+                }
                 RealmCall::Attach { realm, .. } | RealmCall::BecomeBranch { realm, .. } => {
                     Way::To(self.nth(self.plates.of_realm(*realm)))
                 }
@@ -304,25 +309,13 @@ impl Each {
         totals.map(Answer::StatFs).ok_or(Refusal::Io.into())
     }
 
-    fn all_realms(&self, cred: &Cred, call: &Call) -> Result<Answer, CallError> {
-        let under_way: Vec<_> =
-            self.services.iter().map(|service| service.start(cred, call.clone())).collect();
-        let mut all = Vec::new();
-        for answer in under_way {
-            let Answer::Realm(RealmAnswer::Realms(of_plate)) = answer.wait()? else {
-                return Err(Refusal::Io.into());
-            };
-            all.extend(of_plate);
-        }
-        Ok(Answer::Realm(RealmAnswer::Realms(all)))
-    }
-
     /// The answer to a call that is neither one plate's nor a chain.
     fn call_many(&self, way: &Way, cred: &Cred, call: &Call) -> Result<Answer, CallError> {
         match (way, call) {
             (Way::Commit, _) => Ok(self.commit(|_, _| true).map(|()| Answer::Done)?),
             (Way::Totals, _) => self.totals(cred),
             (Way::Realms, call) => self.all_realms(cred, call),
+            (Way::Realm(at), call) => self.realm_of(*at, cred, call),
             _ => Err(Refusal::Io.into()),
         }
     }
@@ -418,7 +411,9 @@ impl Service for Routed {
             Way::Listing(at) => Chain::run(each.clone().start_listing(at, cred.clone(), call)),
             Way::Runs => Chain::run(Runs::begin(each.clone(), cred, call)),
             Way::Path(at) => each.services[at].call(cred, each.with_sessions(call)),
-            way @ (Way::Commit | Way::Totals | Way::Realms) => each.call_many(&way, cred, &call),
+            way @ (Way::Commit | Way::Totals | Way::Realms | Way::Realm(_)) => {
+                each.call_many(&way, cred, &call)
+            }
         }
     }
 
@@ -449,7 +444,7 @@ impl Service for Routed {
             Way::Listing(at) => each.start_listing(at, cred.clone(), call),
             Way::Runs => Runs::begin(each, cred, call),
             Way::Path(at) => return each.services[at].start(cred, each.with_sessions(call)),
-            way @ (Way::Commit | Way::Totals | Way::Realms) => {
+            way @ (Way::Commit | Way::Totals | Way::Realms | Way::Realm(_)) => {
                 Next::Answer(each.call_many(&way, cred, &call))
             }
         };

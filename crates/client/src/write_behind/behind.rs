@@ -20,7 +20,9 @@ impl Behind {
             // Changes, and calls that say something about all answered operations.
             Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. } | Call::Realm(_) => Behind::All,
             // They may find a directory with pending operations.
-            Call::Query(Query::Lookup { .. } | Query::Resolve { .. } | Query::ReadDir { .. }) => Behind::All,
+            Call::Query(
+                Query::Lookup { .. } | Query::Resolve { .. } | Query::ReadDir { .. } | Query::NameOf { .. },
+            ) => Behind::All,
             Call::Query(
                 Query::GetAttr { ino }
                 | Query::Open { ino, .. }

@@ -140,3 +140,34 @@ fn decouplings_of_all_plates_are_listed_and_have_numbers_of_their_own() {
         realms.into_iter().map(|(_, realm)| realm).inspect(|realm| drop(merge(realm))).collect();
     assert!(chiton_decoupled::decouplings(&others.client).expect("listed").is_empty());
 }
+
+/// The path of a decoupled directory is that of now, also where directories of other plates above it have moved.
+#[test]
+fn paths_of_decouplings_follow_moves_above_them() {
+    let site = Site::new();
+    let (ours, others) = (site.connected(), site.elsewhere());
+    let (mut moved, mut kept) = (0, 0);
+    for n in 0..24 {
+        // Born without a policy, on many plates.
+        let above = ours.client.mkdir_all(format!("/above{n}")).expect("made").ino;
+        let root = ours.client.mkdir_all(format!("/above{n}/job")).expect("made").ino;
+        let realm = ours.decouple(root, ON_DISK).expect("decoupled");
+        let is_moved = match others.client.rename_path(format!("/above{n}"), format!("/moved{n}")) {
+            Ok(()) => true,
+            Err(refusal) => {
+                assert_eq!(refusal, Refusal::Busy);
+                false
+            }
+        };
+        // What its own plate has above it stays where it is.
+        assert_eq!(is_moved, plate_of(above) != plate_of(root));
+        let path = if is_moved { format!("/moved{n}/job") } else { format!("/above{n}/job") };
+        let listed = chiton_decoupled::decouplings(&others.client).expect("listed");
+        let shown: Vec<_> =
+            listed.iter().map(|info| String::from_utf8_lossy(&info.path).into_owned()).collect();
+        assert_eq!(shown, [path]);
+        merge(&realm);
+        *(if is_moved { &mut moved } else { &mut kept }) += 1;
+    }
+    assert!(moved > 0 && kept > 0, "{moved} moved, {kept} kept");
+}

@@ -4,6 +4,7 @@ use chiton_model::{Decoupling, Interference};
 use chiton_types::Ino;
 use chiton_wire::{Claim, RealmAnswer, RealmInfo};
 
+use super::near::PathHere;
 use super::{Caller, Found, NOW, RealmHandler};
 use crate::engine::Engine;
 use crate::step::Stop;
@@ -60,10 +61,12 @@ impl RealmHandler<'_> {
 
     fn info(&self, caller: &Caller<'_>, d: &Decoupling) -> Result<RealmInfo, Stop> {
         let (reserved, used) = d.map.numbers();
+        let PathHere { path, above } = self.shards.path_here(d.root())?;
         Ok(RealmInfo {
             claim: Claim { realm: d.id, generation: d.generation },
             root: d.root(),
-            path: self.shards.path_known(d.root())?,
+            path,
+            above,
             branch: d.branch.clone(),
             owner: d.identity.clone(),
             is_attached: self.clients.sessions.get(d.owner).is_some(),

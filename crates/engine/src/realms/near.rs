@@ -60,6 +60,14 @@ impl Peers {
     }
 }
 
+/// The path of a directory, as far as this plate has its names.
+pub(crate) struct PathHere {
+    /// The path, or the end of it.
+    pub(crate) path: Vec<u8>,
+    /// The directory that the end begins at, and the one of another plate that it is in.
+    pub(crate) above: Option<(Ino, Ino)>,
+}
+
 impl Shards {
     /// Whether a subtree was found to lie on several plates, since policies changed last.
     pub(crate) fn is_known_spread(&self, root: Ino) -> bool {
@@ -141,7 +149,25 @@ impl Shards {
         Ok(self.root_of(ino)?.map(|_| Refusal::CrossDevice))
     }
 
-    /// Where a decoupled directory is, as far as this plate knows: below a directory that got a policy, where that was then.
+    /// Where a decoupled directory is.
+    pub(crate) fn path_here(&self, root: Ino) -> Result<PathHere, Fault> {
+        match self.ns.dir_path(root) {
+            Err(Fault::Elsewhere(_)) => {}
+            found => return found.map(|path| PathHere { path, above: None }),
+        }
+        let mut below: Vec<Vec<u8>> = Vec::new();
+        let mut at = root;
+        loop {
+            let parent = self.ns.attr(at)?.parent;
+            if !self.ns.owns(parent) {
+                return Ok(PathHere { path: path_of(b"", &below), above: Some((at, parent)) });
+            }
+            below.push(self.ns.name_held(parent, at)?);
+            at = parent;
+        }
+    }
+
+    /// Where a decoupled directory is, for reports of this plate: below a directory that got a policy, where that was then.
     pub(crate) fn path_known(&self, root: Ino) -> Result<Vec<u8>, Fault> {
         match self.ns.dir_path(root) {
             Err(Fault::Elsewhere(_)) => {}

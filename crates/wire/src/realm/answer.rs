@@ -156,8 +156,10 @@ record! {
         pub claim: Claim,
         /// The root directory.
         pub root: Ino,
-        /// Where it is.
+        /// Where it is: its path, or the end of it that begins at `above`.
         pub path: Vec<u8>,
+        /// The directory that the path begins at, and the one of another plate that it is in; none if the path is whole.
+        pub above: Option<(Ino, Ino)>,
         /// The name, if it is a branch.
         pub branch: Option<Name>,
         /// The identity of the session that has it.
