@@ -11,6 +11,7 @@ use chiton_moto::Moto;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Result;
+use crate::network::Network;
 
 /// How long something may take that takes seconds on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -25,6 +26,8 @@ pub(crate) struct Shape {
     pub(crate) mounts: usize,
     /// Or in a directory.
     pub(crate) is_on_s3: bool,
+    /// Servers have networks of their own.
+    pub(crate) has_networks: bool,
 }
 
 pub(crate) struct Cluster {
@@ -36,6 +39,8 @@ pub(crate) struct Cluster {
     pub(crate) etcd: Etcd,
     monitor: String,
     data: String,
+    /// Ended after all that use it.
+    pub(crate) network: Option<Network>,
     /// The S3 service, and the environment variables by which programs use it.
     _s3: Option<Moto>,
     environment: Vec<(&'static str, String)>,
@@ -136,10 +141,13 @@ impl Cluster {
     pub(crate) fn start(chiton: &Path, dir: &Path, shape: &Shape) -> Result<Cluster> {
         let etcd_dir = dir.join("etcd");
         std::fs::create_dir_all(&etcd_dir).map_err(|e| format!("{}: {e}", etcd_dir.display()))?;
-        let etcd = Etcd::start(&etcd_dir, shape.etcd)?;
+        let count = shape.servers + shape.standbys;
+        let network = shape.has_networks.then(|| Network::new(count)).transpose()?;
+        let host = network.as_ref().map_or("127.0.0.1".to_owned(), Network::etcd);
+        let etcd = Etcd::start_at(&etcd_dir, shape.etcd, &host)?;
         let monitor = etcd.address();
         // They stay taken until all are known, so that none is given twice.
-        let taken = (0..shape.servers + shape.standbys)
+        let taken = (0..count)
             .map(|_| TcpListener::bind(("127.0.0.1", 0)))
             .collect::<std::io::Result<Vec<_>>>()
             .map_err(|e| format!("no free port: {e}"))?;
@@ -148,8 +156,9 @@ impl Cluster {
             .enumerate()
             .map(|(number, listener)| {
                 let port = listener.local_addr().map_err(|e| format!("a port: {e}"))?.port();
+                let host = network.as_ref().map_or("127.0.0.1".to_owned(), |network| network.server(number));
                 Ok(Server {
-                    address: format!("tcp:127.0.0.1:{port}"),
+                    address: format!("tcp:{host}:{port}"),
                     is_standby: number >= shape.servers,
                     process: None,
                     log: dir.join(format!("server-{number}.log")),
@@ -178,6 +187,7 @@ impl Cluster {
             servers,
             etcd,
             monitor,
+            network,
         };
         cluster.make_identities()?;
         let plates = shape.plates.to_string();
@@ -231,7 +241,10 @@ impl Cluster {
 
     pub(crate) fn start_server(&mut self, number: usize) -> Result<()> {
         let server = &mut self.servers[number];
-        let mut command = Command::new(&self.chiton);
+        let mut command = match &self.network {
+            Some(network) => network.command(number, &self.chiton),
+            None => Command::new(&self.chiton),
+        };
         command.args([
             "serve",
             "--monitor",

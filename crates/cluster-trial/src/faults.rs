@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use crate::Result;
 use crate::cluster::Cluster;
+use crate::network::Cut;
 
 /// Between the end of one fault and the next.
 const REST: Duration = Duration::from_secs(3);
@@ -23,11 +24,25 @@ pub(crate) enum Kind {
     Rebalance,
     Etcd,
     Majority,
+    Cut,
+    CutShort,
+    CutEtcd,
+    CutServers,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 6] =
-        [Kind::Kill, Kind::Pause, Kind::Blink, Kind::Rebalance, Kind::Etcd, Kind::Majority];
+    pub(crate) const ALL: [Kind; 10] = [
+        Kind::Kill,
+        Kind::Pause,
+        Kind::Blink,
+        Kind::Rebalance,
+        Kind::Etcd,
+        Kind::Majority,
+        Kind::Cut,
+        Kind::CutShort,
+        Kind::CutEtcd,
+        Kind::CutServers,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -37,6 +52,10 @@ impl Kind {
             Kind::Rebalance => "plates handed over",
             Kind::Etcd => "kill -9 of an etcd member",
             Kind::Majority => "kill -9 of most of the etcd",
+            Kind::Cut => "a server cut off beyond its lease",
+            Kind::CutShort => "a server cut off within its lease",
+            Kind::CutEtcd => "a server cut off from the etcd",
+            Kind::CutServers => "a server cut off from the others",
         }
     }
 }
@@ -86,6 +105,9 @@ pub(crate) fn run(
         let is_possible = match kind {
             Kind::Etcd => cluster.etcd.members() >= 3,
             Kind::Majority => true,
+            Kind::Cut | Kind::CutShort | Kind::CutEtcd | Kind::CutServers => {
+                cluster.network.is_some() && cluster.running().len() >= 2
+            }
             _ => cluster.running().len() >= 2,
         };
         if !is_possible {
@@ -129,6 +151,18 @@ fn one(cluster: &mut Cluster, kind: Kind, random: &SeededWorld) -> Result<()> {
             if let Some(why) = failures.nth(4) {
                 return Err(why);
             }
+        }
+        Kind::Cut | Kind::CutShort | Kind::CutEtcd | Kind::CutServers => {
+            let server = victim(cluster, random)?;
+            let network = cluster.network.as_ref().ok_or("the servers have no networks of their own")?;
+            let from = match kind {
+                Kind::CutEtcd => Cut::Etcd,
+                Kind::CutServers => Cut::Servers,
+                _ => Cut::Everybody,
+            };
+            network.cut(server, from)?;
+            std::thread::sleep(if kind == Kind::CutShort { SHORT } else { LONG });
+            network.mend(server, from)?;
         }
         Kind::Etcd => {
             let member = below(random, cluster.etcd.members());

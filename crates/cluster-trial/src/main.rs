@@ -19,6 +19,7 @@ mod cluster;
 mod faults;
 mod load;
 mod measure;
+mod network;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ type Result<T, E = String> = std::result::Result<T, E>;
 #[derive(Debug, Parser)]
 #[command(
     about,
-    after_help = "Examples:\n  ./x cluster                                 3 servers and a standby; ends at Ctrl-C\n  ./x cluster --servers 4 --standby 1 --check  faults under load, and a comparison\n  ./x cluster --check --seconds 600 --etcd 3\n  ./x cluster --measure --entries 1000000     take-overs and hand-overs, beside their goals"
+    after_help = "Examples:\n  ./x cluster                                 3 servers and a standby; ends at Ctrl-C\n  ./x cluster --servers 4 --standby 1 --check  faults under load, and a comparison\n  ./x cluster --check --seconds 600 --etcd 3 --networks   servers are cut off, too\n  ./x cluster --measure --entries 1000000     take-overs and hand-overs, beside their goals"
 )]
 struct Arguments {
     /// The program to run.
@@ -66,6 +67,9 @@ struct Arguments {
     /// Keep the data in a bucket of an S3 service for tests, in place of a shared directory.
     #[arg(long)]
     s3: bool,
+    /// Give each server a network of its own, in which faults of --check can cut it off.
+    #[arg(long)]
+    networks: bool,
     /// Put load on the mounts, let servers die, and compare; ends with 0 only if nothing is missing.
     #[arg(long)]
     check: bool,
@@ -128,6 +132,7 @@ fn run(args: &Arguments) -> Result<()> {
         plates: args.plates,
         mounts: args.mounts.into(),
         is_on_s3: args.s3,
+        has_networks: args.networks,
     };
     // Listened for from the start, so that an interrupted trial leaves no process and no mount behind.
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("signals: {e}"))?;

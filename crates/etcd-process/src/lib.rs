@@ -27,6 +27,8 @@ const UNTIL_INPUT_ENDS: &str = r#""$@" </dev/null & echo $!; cat >/dev/null; kil
 #[derive(Debug)]
 pub struct Etcd {
     dir: PathBuf,
+    /// The address at which all listen.
+    host: String,
     members: Vec<Member>,
 }
 
@@ -49,9 +51,17 @@ impl Etcd {
     /// # Errors
     /// In words: `etcd` is not installed, or does not start.
     pub fn start(dir: &Path, members: usize) -> Result<Etcd, String> {
+        Etcd::start_at(dir, members, "127.0.0.1")
+    }
+
+    /// As [`Etcd::start`], at an address of this machine.
+    ///
+    /// # Errors
+    /// As [`Etcd::start`].
+    pub fn start_at(dir: &Path, members: usize, host: &str) -> Result<Etcd, String> {
         // They stay taken until all are known, so that none is given twice.
         let taken = (0..members * 2)
-            .map(|_| TcpListener::bind(("127.0.0.1", 0)))
+            .map(|_| TcpListener::bind((host, 0)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| format!("no free port: {e}"))?;
         let ports: Vec<u16> = taken
@@ -61,18 +71,20 @@ impl Etcd {
             .collect();
         drop(taken);
         let member = |ports: &[u16]| Member { client_port: ports[0], peer_port: ports[1], running: None };
-        let mut etcd = Etcd { dir: dir.to_owned(), members: ports.chunks_exact(2).map(member).collect() };
-        for number in 0..members {
+        let members = ports.chunks_exact(2).map(member).collect::<Vec<_>>();
+        let count = members.len();
+        let mut etcd = Etcd { dir: dir.to_owned(), host: host.to_owned(), members };
+        for number in 0..count {
             etcd.spawn(number)?;
         }
-        (0..members).try_for_each(|number| etcd.await_health(number))?;
+        (0..count).try_for_each(|number| etcd.await_health(number))?;
         Ok(etcd)
     }
 
     /// `etcd://HOST:PORT,…`.
     pub fn address(&self) -> String {
         let members: Vec<_> =
-            self.members.iter().map(|member| format!("127.0.0.1:{}", member.client_port)).collect();
+            self.members.iter().map(|member| format!("{}:{}", self.host, member.client_port)).collect();
         format!("etcd://{}", members.join(","))
     }
 
@@ -133,7 +145,7 @@ impl Etcd {
     }
 
     fn spawn(&mut self, number: usize) -> Result<(), String> {
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let url = |port: u16| format!("http://{}:{port}", self.host);
         let names: Vec<_> = self
             .members
             .iter()
@@ -167,7 +179,7 @@ impl Etcd {
     fn await_health(&mut self, number: usize) -> Result<(), String> {
         let port = self.members[number].client_port;
         for _ in 0..LOOKS {
-            if is_healthy(port) {
+            if is_healthy(&self.host, port) {
                 return Ok(());
             }
             std::thread::sleep(PAUSE);
@@ -178,9 +190,9 @@ impl Etcd {
     }
 }
 
-fn is_healthy(port: u16) -> bool {
+fn is_healthy(host: &str, port: u16) -> bool {
     let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        let mut stream = TcpStream::connect((host, port))?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
         stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();
