@@ -25,6 +25,8 @@ const MESSAGE_OPS: usize = 1_000;
 const MESSAGE_BYTES: usize = 1 << 20;
 /// Messages of a lane under way at once: a server works on one while another is written or read here.
 const MESSAGES_AHEAD: usize = 4;
+/// Operations that went alone under way at once.
+const ALONE_AHEAD: usize = 64;
 
 /// What becomes of the rest of a batch when one of its operations is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,7 @@ pub struct Pipeline<'a, T> {
     under_way: VecDeque<UnderWay<T>>,
     ready: VecDeque<(T, Performed)>,
     messages: u64,
+    alone: usize,
 }
 
 /// The operations for one plate that are not sent yet.
@@ -62,7 +65,8 @@ struct Lane<T> {
 }
 
 struct UnderWay<T> {
-    lane: SessionId,
+    /// None of an operation that went alone.
+    lane: Option<SessionId>,
     tags: Vec<T>,
     answer: Box<dyn Underway>,
 }
@@ -77,6 +81,7 @@ impl<'a, T> Pipeline<'a, T> {
             under_way: VecDeque::new(),
             ready: VecDeque::new(),
             messages: 0,
+            alone: 0,
         }
     }
 
@@ -102,6 +107,17 @@ impl<'a, T> Pipeline<'a, T> {
         number
     }
 
+    /// Sends an operation now, in a message of its own: for one that may wait for other plates, so that many wait at the same time.
+    /// Operations that were pushed before it may be carried out after it.
+    pub fn push_alone(&mut self, tag: T, op: Op) {
+        if let Err(refusal) = self.client.may_be_batched(&op) {
+            return self.ready.push_back((tag, Err(refusal)));
+        }
+        while self.alone >= ALONE_AHEAD && self.take_oldest().is_some() {}
+        self.alone += 1;
+        self.start(None, vec![tag], vec![op]);
+    }
+
     /// Whether an operation that is pushed now goes in this message, behind those that are in it.
     pub fn goes_in(&self, op: &Op, message: MessageNumber) -> bool {
         self.lanes.get(&self.lane_of(op)).is_some_and(|lane| lane.number == message && !lane.ops.is_empty())
@@ -118,6 +134,11 @@ impl<'a, T> Pipeline<'a, T> {
         let unsent: usize = self.lanes.values().map(|lane| lane.ops.len()).sum();
         let sent: usize = self.under_way.iter().map(|message| message.tags.len()).sum();
         unsent + sent + self.ready.len()
+    }
+
+    /// A result that is there already.
+    pub fn ready(&mut self) -> Option<(T, Performed)> {
+        self.ready.pop_front()
     }
 
     /// A result, if there is one already or a message under way, for which this waits. Operations that are not sent are not waited for.
@@ -142,18 +163,24 @@ impl<'a, T> Pipeline<'a, T> {
         let Some(lane) = self.lanes.get_mut(&id).filter(|lane| !lane.ops.is_empty()) else { return };
         let under_way = lane.under_way + 1;
         let Lane { tags, ops, .. } = std::mem::replace(lane, Lane::begin(&mut self.messages, under_way));
+        self.start(Some(id), tags, ops);
+    }
+
+    fn start(&mut self, lane: Option<SessionId>, tags: Vec<T>, ops: Vec<Op>) {
         let answer = match self.client.service.make_room() {
             Ok(()) => self.client.service.start(&self.cred, Call::Batch { ops, stop_on_failure: false }),
             Err(error) => crate::service::ready(Err(error)),
         };
-        self.under_way.push_back(UnderWay { lane: id, tags, answer });
+        self.under_way.push_back(UnderWay { lane, tags, answer });
     }
 
     fn take_oldest(&mut self) -> Option<()> {
         let UnderWay { lane, tags, answer } = self.under_way.pop_front()?;
         let results = answered(answer.wait(), tags.len());
-        if let Some(lane) = self.lanes.get_mut(&lane) {
-            lane.under_way -= 1;
+        match lane.map(|lane| self.lanes.get_mut(&lane)) {
+            Some(Some(lane)) => lane.under_way -= 1,
+            Some(None) => {}
+            None => self.alone -= 1,
         }
         self.ready.extend(tags.into_iter().zip(results));
         Some(())

@@ -94,6 +94,10 @@ impl Work<'_> {
                 self.done.stopped = true;
                 self.walk.stop();
             }
+            if let Some((tag, result)) = self.pipeline.ready() {
+                self.answered(tag, result);
+                continue;
+            }
             if self.pipeline.pending() < PENDING_MAX && self.read() {
                 continue;
             }

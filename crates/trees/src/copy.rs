@@ -178,6 +178,10 @@ impl Work<'_> {
                 self.done.stopped = true;
                 self.walk.stop();
             }
+            if let Some((tag, result)) = self.pipeline.ready() {
+                self.answered(tag, result);
+                continue;
+            }
             if self.pipeline.pending() < PENDING_MAX && (self.ask_less(QUESTIONS_AHEAD) || self.read()) {
                 continue;
             }

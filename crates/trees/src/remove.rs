@@ -42,6 +42,7 @@ pub fn remove(client: &Client, places: &[Place], watch: &mut dyn Watch) -> Remov
         free: Vec::new(),
         walk: Walk::new(client, false),
         pipeline: Pipeline::new(client, &caller),
+        is_over_plates: client.service().plates() > 1,
         done: Removed::default(),
         watch,
     };
@@ -85,6 +86,8 @@ struct Work<'a> {
     free: Vec<usize>,
     walk: Walk<'a, usize>,
     pipeline: Pipeline<'a, Tag>,
+    /// The removal of a directory may wait for its plate: many wait at the same time.
+    is_over_plates: bool,
     done: Removed,
     watch: &'a mut dyn Watch,
 }
@@ -105,6 +108,10 @@ impl Work<'_> {
             if self.watch.is_stopped() && !self.done.stopped {
                 self.done.stopped = true;
                 self.walk.stop();
+            }
+            if let Some((tag, result)) = self.pipeline.ready() {
+                self.answered(tag, result);
+                continue;
             }
             if self.pipeline.pending() < PENDING_MAX
                 && let Some(page) = self.walk.next()
@@ -171,7 +178,7 @@ impl Work<'_> {
 
     /// Removes a directory if its names are gone, or go before it in the same message.
     fn try_remove(&mut self, id: usize) {
-        let stopped = self.done.stopped;
+        let (stopped, is_over_plates) = (self.done.stopped, self.is_over_plates);
         let dir = self.dir(id);
         if !dir.is_read || dir.is_going {
             return;
@@ -183,6 +190,13 @@ impl Work<'_> {
             return;
         };
         let op = Op::Rmdir { parent, name };
+        if is_over_plates {
+            if dir.unanswered == 0 {
+                dir.is_going = true;
+                self.pipeline.push_alone(Tag::Dir(id), op);
+            }
+            return;
+        }
         let (unanswered, message) = (dir.unanswered, dir.message);
         let is_last = |(message, count)| count == unanswered && self.pipeline.goes_in(&op, message);
         if unanswered > 0 && !message.is_some_and(is_last) {

@@ -11,7 +11,7 @@ use chiton_types::{Attr, Ino, Kind, Name, Refusal};
 /// Entries asked for at once.
 const PAGE_ENTRIES: u32 = 2_000;
 /// Questions under way at once.
-const READS_AHEAD: usize = 16;
+const READS_AHEAD: usize = 32;
 
 /// See the module. `D` names a directory.
 pub(crate) struct Walk<'a, D> {
