@@ -216,8 +216,8 @@ impl Client {
         })
     }
 
-    /// As [`Client::readdir`], past the cache. An entry without attributes is of an inode that is gone meanwhile, or kept from others
-    /// by a decoupling.
+    /// As [`Client::readdir`], past the cache. An entry without attributes is of an inode that is gone meanwhile, that an operation over
+    /// plates is changing, or that a decoupling keeps from others: [`Client::start_stat`] says which.
     pub fn start_readdir(
         &self,
         caller: &Caller<'_>,

@@ -196,7 +196,8 @@ pub(crate) fn look(client: &Client, root: &str) -> BTreeMap<String, Look> {
         entries.sort_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
         for entry in entries {
             let path = format!("{dir}/{}", entry.name);
-            see(&path, &entry.entry.expect("with attributes").attr);
+            // A listing leaves out the attributes of an inode that an operation over plates is changing.
+            see(&path, &client.start_stat(entry.ino).wait().expect("there"));
             if entry.kind == Kind::Dir {
                 todo.push(path);
             }
