@@ -494,6 +494,8 @@ pub(crate) enum Group {
     Plates,
     /// Calls to a server that measures them, beside one that does not.
     Metrics,
+    /// rm -r, cp -r and du of many small files by batches, beside one call for each name.
+    Trees,
     /// Appends to a file that other processes follow on another mount, under two policies.
     Readers,
 }
