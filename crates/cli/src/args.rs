@@ -12,6 +12,7 @@ use crate::commands::cluster::ClusterArgs;
 use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
 use crate::commands::realm;
+use crate::commands::trees;
 use crate::commands::view::View;
 use chiton_etcd::EtcdAddress;
 use chiton_server::DataAddress;
@@ -102,6 +103,20 @@ pub(crate) enum Command {
     Auth(AuthArgs),
     /// Inspect, export, import or change a journal.
     Journal(JournalArgs),
+    /// List a directory, or show files.
+    Ls(trees::Ls),
+    /// Print the paths of a tree that meet conditions.
+    Find(trees::Find),
+    /// Count the files and bytes of trees.
+    Du(trees::Du),
+    /// Remove files, and with -r whole trees, by many names in a message.
+    Rm(trees::Rm),
+    /// Copy files, and with -r whole trees: content in blocks is shared, not copied.
+    Cp(trees::Cp),
+    /// Change modes, with -R of whole trees.
+    Chmod(trees::Chmod),
+    /// Change owners, with -R of whole trees.
+    Chown(trees::Chown),
     /// Check a file system, served or not; repair one that is not.
     Fsck(Fsck),
     /// Write a whole tree as text.
@@ -479,6 +494,8 @@ pub(crate) enum Group {
     Plates,
     /// Calls to a server that measures them, beside one that does not.
     Metrics,
+    /// rm -r, cp -r and du of many small files by batches, beside one call for each name.
+    Trees,
     /// Appends to a file that other processes follow on another mount, under two policies.
     Readers,
 }

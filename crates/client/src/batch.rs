@@ -1,39 +1,46 @@
-//! Many names of one directory in one message, and calls that are not waited for.
+//! Many operations in one message, in one directory or in any, and calls that are not waited for.
 
-use std::collections::VecDeque;
-
-use chiton_model::{Make, Op, Outcome};
+use chiton_model::{AttrChange, INLINE_BYTES_MAX, Make, Op, Outcome};
 use chiton_types::{Attr, Ino, Mode, Name, Position, Refusal};
-use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Failure, LeaseMode, Query};
+use chiton_wire::{Answer, BATCH_OPS_MAX, Call, Content, DirEntry, Failure, LeaseMode, Query};
 
-use crate::client::{Client, Lookup};
+use crate::client::{Client, Entry, Listed, Lookup};
 use crate::in_flight::{InFlight, refusal};
 use crate::names::new_name;
-use crate::service::{Caller, Underway};
+use crate::pipeline::{OnRefusal, Performed, performed};
+use crate::service::Caller;
 
-/// Operations in one message. Larger batches are sent as several, in order.
+/// Names that are made without a request at once, where that is possible.
 const BATCH_OPS: usize = 1_000;
 const BATCH_OPS_TOO_MANY: usize = BATCH_OPS_MAX + 1;
-/// Messages of a batch under way at once: the server works on one while another is written or read here.
-const BATCHES_AHEAD: usize = 4;
 /// Questions under way at once.
 const QUESTIONS_AHEAD: usize = 64;
 
 /// The result of each name, in the order asked.
 pub type Each<T> = Vec<Result<T, Refusal>>;
 
+/// A file to be made with its content.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFile<'a> {
+    /// Directory of its name.
+    pub parent: Ino,
+    /// One component, without `/`.
+    pub name: &'a [u8],
+    /// Permissions, the umask already applied.
+    pub mode: Mode,
+    /// All of its bytes.
+    pub content: &'a [u8],
+}
+
 impl Client {
     /// Makes an empty file for each name in the directory.
-    ///
-    /// # Errors
-    /// If the batch as a whole could not be asked; else the results are each name's.
     pub fn create_in(
         &self,
         caller: &Caller<'_>,
         parent: Ino,
         names: &[impl AsRef<[u8]>],
         mode: Mode,
-    ) -> Result<Each<Attr>, Refusal> {
+    ) -> Each<Attr> {
         let op = |name: &[u8]| {
             let make = Make::File { content: Vec::new() };
             Ok(Op::Make { parent, name: new_name(name)?, make, mode })
@@ -50,89 +57,99 @@ impl Client {
             });
             rest = behind;
             each.extend(made.into_iter().map(Ok));
-            let answers = self.batch(caller, asked.iter().map(|name| op(name.as_ref())).collect())?;
+            let answers = self.batch(caller, asked.iter().map(|name| op(name.as_ref())).collect());
             each.extend(answers.into_iter().map(|one| one?.ok_or(Refusal::Io)));
         }
-        Ok(each)
+        each
     }
 
     /// Removes each name (not a directory's) from the directory.
-    ///
-    /// # Errors
-    /// As [`Client::create_in`].
-    pub fn unlink_in(
-        &self,
-        caller: &Caller<'_>,
-        parent: Ino,
-        names: &[impl AsRef<[u8]>],
-    ) -> Result<Each<()>, Refusal> {
-        let op = |name: &[u8]| Ok(Op::Unlink { parent, name: Name::new(name)? });
-        let each = self.batch(caller, names.iter().map(|name| op(name.as_ref())).collect())?;
-        Ok(each.into_iter().map(|one| one.map(drop)).collect())
+    pub fn unlink_in(&self, caller: &Caller<'_>, parent: Ino, names: &[impl AsRef<[u8]>]) -> Each<()> {
+        let names: Vec<(Ino, &[u8])> = names.iter().map(|name| (parent, name.as_ref())).collect();
+        self.unlink_each(caller, &names)
     }
 
     /// Attributes of each name in the directory.
-    ///
-    /// # Errors
-    /// As [`Client::create_in`].
-    pub fn stat_in(
-        &self,
-        caller: &Caller<'_>,
-        parent: Ino,
-        names: &[impl AsRef<[u8]>],
-    ) -> Result<Each<Attr>, Refusal> {
-        let mut each = Vec::with_capacity(names.len());
-        for names in names.chunks(QUESTIONS_AHEAD) {
-            let ahead: Vec<_> =
-                names.iter().map(|name| self.start_lookup(caller, parent, name.as_ref())).collect();
-            for lookup in ahead {
-                each.push(match lookup.wait() {
-                    Ok(Lookup::Found { attr, .. }) => Ok(attr),
-                    Ok(Lookup::Absent { .. }) => Err(Refusal::NotFound),
-                    Err(refusal) => Err(refusal),
-                });
-            }
-        }
-        Ok(each)
+    pub fn stat_in(&self, caller: &Caller<'_>, parent: Ino, names: &[impl AsRef<[u8]>]) -> Each<Attr> {
+        let names: Vec<(Ino, &[u8])> = names.iter().map(|name| (parent, name.as_ref())).collect();
+        let found = |lookup| match lookup {
+            Ok(Lookup::Found { attr, .. }) => Ok(attr),
+            Ok(Lookup::Absent { .. }) => Err(Refusal::NotFound),
+            Err(refusal) => Err(refusal),
+        };
+        self.lookup_each(caller, &names).into_iter().map(found).collect()
     }
 
-    /// Carries out operations in order, each with a result of its own. Those that could not be made are refused
-    /// here, in their place.
-    fn batch(
-        &self,
-        caller: &Caller<'_>,
-        ops: Vec<Result<Op, Refusal>>,
-    ) -> Result<Each<Option<Attr>>, Refusal> {
-        let mut each: Each<Option<Attr>> = Vec::with_capacity(ops.len());
-        let mut ops = ops.into_iter().peekable();
-        let cred = caller.full_cred();
-        let mut ahead: VecDeque<Part> = VecDeque::new();
-        let mut failed = None;
-        while ops.peek().is_some() && failed.is_none() {
-            let mut some = Vec::new();
-            let mut places = Vec::new();
-            for op in ops.by_ref().take(BATCH_OPS) {
-                places.push(op.as_ref().err().copied());
-                some.extend(op.ok());
-            }
-            if ahead.len() == BATCHES_AHEAD {
-                failed = answered(ahead.pop_front(), &mut each).err();
-            }
-            if failed.is_none() {
-                failed = self.service.make_room().err().map(refusal);
-            }
-            if failed.is_none() {
-                let call = Call::Batch { ops: some, stop_on_failure: false };
-                let asked = !matches!(&call, Call::Batch { ops, .. } if ops.is_empty());
-                let underway = asked.then(|| self.service.start(&cred, call));
-                ahead.push_back(Part { places, underway });
-            }
+    // ---- any directories ----------------------------------------------------------------------------
+
+    /// Makes files with their content: a small one by one operation, many in a message; a larger one is opened, written and closed.
+    pub fn create_each(&self, caller: &Caller<'_>, files: &[NewFile<'_>]) -> Each<Attr> {
+        let is_small = |file: &NewFile<'_>| file.content.len() <= INLINE_BYTES_MAX;
+        let op = |file: &NewFile<'_>| {
+            let NewFile { parent, name, mode, content } = *file;
+            let make = Make::File { content: content.to_vec() };
+            Ok(Op::Make { parent, name: new_name(name)?, make, mode })
+        };
+        let small = files.iter().filter(|file| is_small(file)).map(op).collect();
+        let mut small = self.batch(caller, small).into_iter().map(|one| one?.ok_or(Refusal::Io));
+        let create = |file: &NewFile<'_>| match is_small(file) {
+            true => small.next().unwrap_or(Err(Refusal::Io)),
+            false => self.create_with(caller, file),
+        };
+        files.iter().map(create).collect()
+    }
+
+    /// Removes names (not a directory's), each from its directory.
+    pub fn unlink_each(&self, caller: &Caller<'_>, names: &[(Ino, &[u8])]) -> Each<()> {
+        let op = |(parent, name): &(Ino, &[u8])| Ok(Op::Unlink { parent: *parent, name: Name::new(name)? });
+        self.batch(caller, names.iter().map(op).collect()).into_iter().map(|one| one.map(drop)).collect()
+    }
+
+    /// Removes empty directories, each from the directory that holds it.
+    pub fn rmdir_each(&self, caller: &Caller<'_>, names: &[(Ino, &[u8])]) -> Each<()> {
+        let op = |(parent, name): &(Ino, &[u8])| Ok(Op::Rmdir { parent: *parent, name: Name::new(name)? });
+        self.batch(caller, names.iter().map(op).collect()).into_iter().map(|one| one.map(drop)).collect()
+    }
+
+    /// Gives files further names: each file one in a directory.
+    pub fn link_each(&self, caller: &Caller<'_>, links: &[(Ino, Ino, &[u8])]) -> Each<()> {
+        let op = |(ino, parent, name): &(Ino, Ino, &[u8])| {
+            Ok(Op::Link { ino: *ino, parent: *parent, name: new_name(name)? })
+        };
+        self.batch(caller, links.iter().map(op).collect()).into_iter().map(|one| one.map(drop)).collect()
+    }
+
+    /// chmod, chown and utimens of many inodes. Sizes are changed one at a time ([`Client::setattr`]): [`Refusal::Invalid`].
+    pub fn setattr_each(&self, caller: &Caller<'_>, changes: &[(Ino, AttrChange)]) -> Each<Attr> {
+        let op = |(ino, change): &(Ino, AttrChange)| Ok(Op::SetAttr { ino: *ino, change: *change });
+        let each = self.batch(caller, changes.iter().map(op).collect());
+        each.into_iter().map(|one| one?.ok_or(Refusal::Io)).collect()
+    }
+
+    /// What names stand for, each in its directory, as [`Client::start_lookup`]: one question each, many under way at once.
+    pub fn lookup_each(&self, caller: &Caller<'_>, names: &[(Ino, &[u8])]) -> Each<Lookup> {
+        asked_ahead(names, |(parent, name)| self.start_lookup(caller, *parent, name))
+    }
+
+    /// Attributes of many inodes: one question each, many under way at once.
+    pub fn stat_each(&self, inodes: &[Ino]) -> Each<Attr> {
+        asked_ahead(inodes, |ino| self.start_stat(*ino))
+    }
+
+    /// Carries out operations, each with a result of its own. Those that could not be made are refused here, in their place.
+    fn batch(&self, caller: &Caller<'_>, ops: Vec<Result<Op, Refusal>>) -> Vec<Performed> {
+        let mut places = Vec::with_capacity(ops.len());
+        let mut made = Vec::with_capacity(ops.len());
+        for op in ops {
+            places.push(op.as_ref().err().copied());
+            made.extend(op.ok());
         }
-        // Also after a failure: what is under way may be carried out, and its answers are to be heard.
-        while !ahead.is_empty() {
-            failed = failed.or(answered(ahead.pop_front(), &mut each).err());
-        }
-        failed.map_or(Ok(each), Err)
+        let mut results = self.perform(caller, made, OnRefusal::PerformAll).into_iter();
+        let in_place = |place: Option<Refusal>| match place {
+            Some(refusal) => Err(refusal),
+            None => results.next().unwrap_or(Err(Refusal::Io)),
+        };
+        places.into_iter().map(in_place).collect()
     }
 
     // ---- not waited for -----------------------------------------------------------------------------
@@ -199,6 +216,60 @@ impl Client {
         })
     }
 
+    /// As [`Client::readdir`], past the cache. An entry without attributes is of an inode that is gone meanwhile, that an operation over
+    /// plates is changing, or that a decoupling keeps from others: [`Client::start_stat`] says which.
+    pub fn start_readdir(
+        &self,
+        caller: &Caller<'_>,
+        dir: Ino,
+        cookie: u64,
+        entries_max: u32,
+        plus: bool,
+    ) -> InFlight<(Vec<Listed>, bool)> {
+        let query = Call::Query(Query::ReadDir { dir, cookie, entries_max, plus });
+        let files = self.files.clone();
+        let listed = move |entry: DirEntry| {
+            let entry_of = |(mut attr, _)| {
+                files.overlay(&mut attr);
+                Entry { attr, ttl: Default::default(), attr_ttl: Default::default() }
+            };
+            let DirEntry { name, ino, kind, cookie, attr } = entry;
+            Listed { name, ino, kind, cookie, entry: attr.map(entry_of) }
+        };
+        self.started(caller, Ok(query), move |answer| match answer {
+            Answer::Entries { entries, end, .. } => Ok((entries.into_iter().map(listed).collect(), end)),
+            _ => Err(Refusal::Io),
+        })
+    }
+
+    /// Attributes of a file and its content, if that lives in its inode: all that is not zeros. Of a file in blocks, no content.
+    /// A client that is writing the file hands over what it has written first.
+    pub fn start_content(&self, caller: &Caller<'_>, ino: Ino) -> InFlight<(Attr, Option<Vec<u8>>)> {
+        let query = self.files.push_inode(ino).map(|()| Call::Query(Query::Map { ino, offset: 0, len: 1 }));
+        self.started(caller, query, |answer| match answer {
+            Answer::Map { attr, content: Content::Inline(bytes), .. } => Ok((attr, Some(bytes))),
+            Answer::Map { attr, content: Content::Extents { .. }, .. } => Ok((attr, None)),
+            _ => Err(Refusal::Io),
+        })
+    }
+
+    /// As [`Client::readlink`].
+    pub fn start_readlink(&self, caller: &Caller<'_>, ino: Ino) -> InFlight<Vec<u8>> {
+        self.started_bytes(caller, Query::ReadLink { ino })
+    }
+
+    /// As [`Client::listxattr`].
+    pub fn start_listxattr(&self, caller: &Caller<'_>, ino: Ino) -> InFlight<Vec<u8>> {
+        self.started_bytes(caller, Query::ListXattr { ino })
+    }
+
+    fn started_bytes(&self, caller: &Caller<'_>, query: Query) -> InFlight<Vec<u8>> {
+        self.started(caller, Ok(Call::Query(query)), |answer| match answer {
+            Answer::Bytes(bytes) => Ok(bytes),
+            _ => Err(Refusal::Io),
+        })
+    }
+
     /// Attributes of an inode.
     pub fn start_stat(&self, ino: Ino) -> InFlight<Attr> {
         let since = self.since();
@@ -231,27 +302,6 @@ impl Client {
     }
 }
 
-/// A message of a batch.
-struct Part {
-    /// Of each operation, why it was not asked for.
-    places: Vec<Option<Refusal>>,
-    /// Nothing, if none was.
-    underway: Option<Box<dyn Underway>>,
-}
-
-/// Waits for a message's answer and adds its results.
-fn answered(part: Option<Part>, each: &mut Each<Option<Attr>>) -> Result<(), Refusal> {
-    let Some(Part { places, underway }) = part else { return Ok(()) };
-    let results = match underway.map(|underway| underway.wait()) {
-        None => Vec::new(),
-        Some(Ok(Answer::Batch(results))) => results,
-        Some(Ok(_)) => return Err(Refusal::Io),
-        Some(Err(error)) => return Err(refusal(error)),
-    };
-    each.extend(in_their_places(places, results));
-    Ok(())
-}
-
 /// The results of a batch, with the refusals of names that were not in it where they belong.
 fn in_their_places(
     places: Vec<Option<Refusal>>,
@@ -260,11 +310,20 @@ fn in_their_places(
     let mut results = results.into_iter();
     places.into_iter().map(move |place| match place {
         Some(refusal) => Err(refusal),
-        None => match results.next() {
-            Some(Ok((_, outcome))) => Ok(outcome.attr),
-            Some(Err(Failure::Refused(refusal))) => Err(refusal),
-            Some(Err(Failure::NeedGroups)) => Err(Refusal::Access),
-            Some(Err(_)) | None => Err(Refusal::Io),
-        },
+        None => results.next().map_or(Err(Refusal::Io), performed),
     })
+}
+
+/// Answers to questions about each of these, in their order, of which many are under way at once.
+fn asked_ahead<Q, T>(questions: &[Q], ask: impl Fn(&Q) -> InFlight<T>) -> Each<T> {
+    let mut each = Vec::with_capacity(questions.len());
+    let mut ahead = std::collections::VecDeque::with_capacity(QUESTIONS_AHEAD);
+    for question in questions {
+        if ahead.len() == QUESTIONS_AHEAD {
+            each.extend(ahead.pop_front().map(InFlight::wait));
+        }
+        ahead.push_back(ask(question));
+    }
+    each.extend(ahead.into_iter().map(InFlight::wait));
+    each
 }

@@ -57,6 +57,7 @@ mod pages;
 mod batch;
 mod in_flight;
 mod path;
+mod pipeline;
 mod resolve;
 
 mod write_behind;
@@ -96,7 +97,7 @@ mod recalls;
 #[cfg(test)]
 mod tests;
 
-pub use batch::Each;
+pub use batch::{Each, NewFile};
 pub use cancel::CancelToken;
 pub use client::{Client, Entry, Listed, Lookup};
 pub use core::Invalidator;
@@ -104,6 +105,7 @@ pub use error::ConnectError;
 pub use flags::OpenFlags;
 pub use in_flight::InFlight;
 pub use options::ClientOptions;
+pub use pipeline::{MessageNumber, OnRefusal, Performed, Pipeline};
 pub use plate_inodes::PlateInodes;
 pub use recall_inbox::RecallInbox;
 pub use recalls::{Mark, Recalls};

@@ -8,9 +8,10 @@ use chiton_model::{AttrChange, INLINE_BYTES_MAX, Make, Op, RenameHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Refusal};
 
 use crate::OpenFlags;
-use crate::batch::Each;
+use crate::batch::{Each, NewFile};
 use crate::client::{Client, Listed};
 use crate::resolve::LINKS_MAX;
+use crate::service::Caller;
 
 /// Entries asked for at once.
 const PAGE: u32 = 1_000;
@@ -66,9 +67,14 @@ impl Client {
             let op = Op::Make { parent, name: crate::names::new_name(name)?, make, mode: Mode(0o644) };
             return self.operate(&caller, op, false)?.0.attr.ok_or(Refusal::Io);
         }
+        self.create_with(&caller, &NewFile { parent, name, mode: Mode(0o644), content })
+    }
+
+    /// Makes a file, and writes its content through a handle.
+    pub(crate) fn create_with(&self, caller: &Caller<'_>, file: &NewFile<'_>) -> Result<Attr, Refusal> {
         let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
-        let (entry, fh) = self.create(&caller, parent, name, Mode(0o644), flags)?;
-        self.write_all(fh, content)?;
+        let (entry, fh) = self.create(caller, file.parent, file.name, file.mode, flags)?;
+        self.write_all(fh, file.content)?;
         self.getattr(entry.attr.ino, None).map(|entry| entry.attr)
     }
 
@@ -238,13 +244,13 @@ impl Client {
     /// Makes an empty file for each name, in one directory. Permissions 0644.
     ///
     /// # Errors
-    /// If the directory cannot be found or the batch not be asked; else the results are each name's.
+    /// If the directory cannot be found; else the results are each name's.
     pub fn create_many(
         &self,
         dir: impl AsRef<[u8]>,
         names: &[impl AsRef<[u8]>],
     ) -> Result<Each<Attr>, Refusal> {
-        self.create_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names, Mode(0o644))
+        Ok(self.create_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names, Mode(0o644)))
     }
 
     /// Attributes of each name in one directory.
@@ -256,7 +262,7 @@ impl Client {
         dir: impl AsRef<[u8]>,
         names: &[impl AsRef<[u8]>],
     ) -> Result<Each<Attr>, Refusal> {
-        self.stat_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names)
+        Ok(self.stat_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names))
     }
 
     /// Removes each name (not a directory's) in one directory.
@@ -268,7 +274,7 @@ impl Client {
         dir: impl AsRef<[u8]>,
         names: &[impl AsRef<[u8]>],
     ) -> Result<Each<()>, Refusal> {
-        self.unlink_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names)
+        Ok(self.unlink_in(&self.caller(), self.resolve_dir(dir.as_ref())?, names))
     }
 }
 

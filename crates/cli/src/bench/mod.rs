@@ -15,6 +15,7 @@ mod socket;
 mod subject;
 mod subtrees;
 mod tls;
+mod trees;
 mod write_behind;
 
 use std::os::unix::fs::DirBuilderExt;
@@ -53,7 +54,7 @@ fn run_all(args: &BenchAll) -> Outcome {
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
-    let groups: [(Group, &str, Measure); 12] = [
+    let groups: [(Group, &str, Measure); 13] = [
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
@@ -65,6 +66,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Subtrees, "subtrees", subtrees::measure),
         (Group::Plates, "several plates", plates::measure),
         (Group::Metrics, "the cost of metrics", metrics::measure),
+        (Group::Trees, "whole trees", trees::measure),
         (Group::Readers, "readers of a file during writes", readers::measure),
     ];
     let mut report = Report::default();

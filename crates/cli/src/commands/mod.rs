@@ -16,5 +16,6 @@ pub(crate) mod realm;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod top;
+pub(crate) mod trees;
 pub(crate) mod umount;
 pub(crate) mod view;

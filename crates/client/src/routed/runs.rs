@@ -3,6 +3,7 @@
 //! Invariants:
 //! - Operations are carried out in their order, and results stand in that order.
 //! - A run begins when the one before is answered. After a failure that is to stop the batch, none begins.
+//! - Before a run with operations that may concern other plates, these have answered what write-behind has acknowledged.
 //! - When something was carried out already, a run that fails as a whole is a failure of each of its operations: the caller must not
 //!   send the batch again.
 
@@ -44,15 +45,11 @@ impl Runs {
         let Some(first) = self.ops.front().filter(|_| !is_stopped) else {
             return Next::Answer(Ok(Answer::Batch(self.results)));
         };
-        let plates = self.each.plates;
         let at = self.each.index(first.footprint().place);
-        // An operation over plates waits for what write-behind has acknowledged elsewhere: it goes alone.
-        let is_of_run = |op: &&Op| self.each.index(op.footprint().place) == at && !crosses(plates, op);
-        let count = match crosses(plates, first) {
-            true => 1,
-            false => self.ops.iter().take_while(is_of_run).count(),
-        };
-        if let Err(error) = self.each.settle_others(first, at) {
+        let count = self.ops.iter().take_while(|op| self.each.index(op.footprint().place) == at).count();
+        // Once is enough for the run: write-behind acknowledges nothing more of what came before the batch.
+        let crossing = self.ops.iter().take(count).find(|op| crosses(self.each.plates, op));
+        if let Some(Err(error)) = crossing.map(|op| self.each.settle_others(op, at)) {
             return self.took(at, count, Err(error));
         }
         let ops: Vec<Op> = self.ops.drain(..count).collect();

@@ -1,5 +1,6 @@
 //! Clients of a real server: over its socket, and over its death.
 
+mod batches;
 mod blocked;
 mod paths;
 mod plates;

@@ -1,0 +1,112 @@
+//! `chiton cp`.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use chiton_client::{Client, Lookup};
+use chiton_trees::{Copied, Place, copy};
+use chiton_types::{Ino, Kind, Name};
+use clap::Args;
+use serde_json::json;
+
+use super::At;
+use super::place::{self, Said};
+use super::report::Report;
+use crate::failure::{Class, Failure, Outcome};
+use crate::size;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Copies within one file system. If DST is a directory, the copies get the names of their originals in it; else DST is the new name of the one SRC. Nothing that exists is changed: a name that is taken is refused.\n\nModes, times, extended attributes, symbolic links and hard links within the tree are kept, and owners if root copies. Policies are not copied. Files in blocks share them with their originals, so nothing is copied, whatever their size; between directories of different plates (docs/administration.md) the bytes are copied. It is not atomic: others see a tree half copied, and a file that is changed meanwhile is copied as it was before or after.\n\nExamples:\n  chiton cp -r /mnt/chiton/data /mnt/chiton/data.before\n  chiton cp -r /mnt/chiton/a /mnt/chiton/b /mnt/chiton/copies --json\n  chiton cp -r --server tcp:server:7117 /src /copy"
+)]
+pub(crate) struct Cp {
+    /// Copy directories with everything in them.
+    #[arg(long, short, short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// Paths to copy: of a mount, or with --server paths in the file system, from its root on.
+    #[arg(required = true, value_name = "SRC")]
+    pub(crate) from: Vec<PathBuf>,
+    /// The copy, or a directory that gets the copies.
+    #[arg(required = true, value_name = "DST")]
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+pub(crate) fn cp(args: &Cp) -> Outcome {
+    let paths: Vec<PathBuf> = args.from.iter().chain([&args.to]).cloned().collect();
+    let (client, mut said) = place::open(&args.at, &paths, "cp")?;
+    let to = said.pop().expect("a place for each path");
+    let to = Target::of(&client, &to)?;
+    if let (Target::New(..), [_, _, ..]) = (&to, &said[..]) {
+        return Err(Failure::failed(
+            "several paths are copied into a directory, and the last path names none: make it first",
+        ));
+    }
+    let mut report = Report::begin("copied", args.at.json)?;
+    let mut all = Copied::default();
+    for from in &said {
+        match copyable(args, from, &client).and_then(|place| Ok((to.name(from)?, place))) {
+            Ok(((into, name), place)) => {
+                let done = copy(&client, &place, into, &name, &mut report);
+                all.files += done.files;
+                all.dirs += done.dirs;
+                all.bytes += done.bytes;
+                all.shared_bytes += done.shared_bytes;
+            }
+            Err(failure) => report.failed(failure),
+        }
+    }
+    let Copied { files, dirs, bytes, shared_bytes, .. } = all;
+    let totals = json!({ "files": files, "directories": dirs, "bytes": bytes, "shared_bytes": shared_bytes });
+    let bytes = size::human(bytes);
+    report.end(
+        totals,
+        &format!("{files} files ({bytes}) and {dirs} directories are copied"),
+        "to copy the rest, remove the copy first",
+    )
+}
+
+/// Where the copies go.
+enum Target {
+    Into(Ino),
+    New(Ino, Name),
+}
+
+impl Target {
+    fn of(client: &Client, said: &Said) -> Outcome<Target> {
+        let Some((parent, name)) = said.new_name(client)? else { return Ok(Target::Into(client.root())) };
+        let found = client.start_lookup(&client.caller(), parent, name.as_bytes()).wait();
+        match found.map_err(|refusal| said.failure(refusal))? {
+            Lookup::Absent { .. } => Ok(Target::New(parent, name)),
+            Lookup::Found { attr, .. } if attr.kind == Kind::Dir => Ok(Target::Into(attr.ino)),
+            Lookup::Found { .. } => Err(Failure::new(
+                Class::Busy,
+                format!("{} exists and is no directory: name a new path", said.path.display()),
+            )),
+        }
+    }
+
+    fn name(&self, from: &Said) -> Outcome<(Ino, Name)> {
+        match self {
+            Target::New(parent, name) => Ok((*parent, name.clone())),
+            Target::Into(dir) => {
+                let name = from.within.file_name().ok_or_else(|| {
+                    Failure::failed(format!("{} has no name: name the copy", from.path.display()))
+                })?;
+                Ok((*dir, Name::new(name.as_bytes()).map_err(|refusal| from.failure(refusal))?))
+            }
+        }
+    }
+}
+
+fn copyable(args: &Cp, from: &Said, client: &Client) -> Outcome<Place> {
+    let place = from.place(client)?;
+    if place.attr.kind == Kind::Dir && !args.recursive {
+        return Err(Failure::failed(format!(
+            "cannot copy {}: it is a directory; add -r",
+            from.path.display()
+        )));
+    }
+    Ok(place)
+}

@@ -1,0 +1,119 @@
+//! What a command on a tree says meanwhile and at its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use chiton_trees::{Refused, Watch};
+use chiton_types::Refusal;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::failure::{Class, Failure, Outcome};
+
+/// What leads on where a command may be repeated.
+pub(super) const AGAIN: &str = "the same command does the rest";
+/// Refusals that a report in JSON lists. All are counted.
+const LISTED_MAX: usize = 10_000;
+
+/// Prints refusals as they come, or keeps them for a report; shows progress on a terminal; ends the work at a signal.
+pub(super) struct Report {
+    json: bool,
+    bar: ProgressBar,
+    refused: u64,
+    class: Option<Class>,
+    listed: Vec<Value>,
+    stopped: Arc<AtomicBool>,
+    /// The server does not answer any more.
+    is_lost: bool,
+}
+
+impl Report {
+    /// Begins; `what` says what is done with the names that are counted: `removed`.
+    pub(super) fn begin(what: &'static str, json: bool) -> Outcome<Report> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // The second one ends the process at once.
+            signal_hook::flag::register_conditional_default(signal, stopped.clone())
+                .and_then(|_| signal_hook::flag::register(signal, stopped.clone()))
+                .map_err(|e| Failure::failed(format!("cannot take the signal {signal}: {e}")))?;
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{prefix} {human_pos} names {spinner} {per_sec}");
+        bar.set_style(style.expect("a valid template"));
+        bar.set_prefix(what);
+        Ok(Report { json, bar, refused: 0, class: None, listed: Vec::new(), stopped, is_lost: false })
+    }
+
+    /// Something of the command line that is not there, or not for this command.
+    pub(super) fn failed(&mut self, failure: Failure) {
+        self.refused += 1;
+        self.class = Some(self.class.unwrap_or(failure.class));
+        if self.json {
+            self.list(json!({ "reason": failure.message }));
+        } else {
+            self.bar.suspend(|| chiton_runtime::log_line!("chiton: {failure}"));
+        }
+    }
+
+    fn list(&mut self, line: Value) {
+        if self.listed.len() < LISTED_MAX {
+            self.listed.push(line);
+        }
+    }
+
+    /// Prints the totals, in JSON with the refusals, and says whether the command succeeded. `done` is what stands, in words, and
+    /// `next` what leads on after an interruption.
+    pub(super) fn end(mut self, totals: Value, done: &str, next: &str) -> Outcome {
+        self.bar.finish_and_clear();
+        if self.json {
+            let mut totals = totals;
+            totals["refused"] = json!(self.refused);
+            totals["refusals"] = Value::Array(std::mem::take(&mut self.listed));
+            totals["interrupted"] = json!(self.is_stopped());
+            println!("{totals}");
+        }
+        self.result(done, next)
+    }
+
+    /// Whether the command succeeded.
+    pub(super) fn result(self, done: &str, next: &str) -> Outcome {
+        self.bar.finish_and_clear();
+        if self.is_lost {
+            return Err(Failure::absent(format!(
+                "the server does not answer any more: {done}; when it is back: {next}"
+            )));
+        }
+        if self.is_stopped() {
+            return Err(Failure::failed(format!("interrupted: {done}; {next}")));
+        }
+        match self.refused {
+            0 => Ok(()),
+            1 => Err(Failure::new(self.class.unwrap_or(Class::Failed), format!("{done}; one was refused"))),
+            n => Err(Failure::failed(format!("{done}; {n} were refused"))),
+        }
+    }
+}
+
+impl Watch for Report {
+    fn refused(&mut self, refused: Refused) {
+        if refused.refusal == Refusal::NotConnected && std::mem::replace(&mut self.is_lost, true) {
+            return;
+        }
+        self.refused += 1;
+        if self.json {
+            let path = String::from_utf8_lossy(&refused.path).into_owned();
+            self.list(json!({ "path": path, "doing": refused.doing, "reason": refused.refusal.to_string() }));
+        } else {
+            self.bar.suspend(|| chiton_runtime::log_line!("chiton: {refused}"));
+        }
+    }
+
+    fn progress(&mut self, names: u64) {
+        self.bar.set_position(names);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_lost || self.stopped.load(Ordering::Relaxed)
+    }
+}

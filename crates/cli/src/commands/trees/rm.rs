@@ -1,0 +1,91 @@
+//! `chiton rm`.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use chiton_trees::{Place, scan};
+use chiton_types::Kind;
+use clap::Args;
+use serde_json::json;
+
+use super::Paths;
+use super::place::{self, Said};
+use super::report::{AGAIN, Report};
+use crate::failure::{Class, Failure, Outcome};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It removes what rm -r removes: symbolic links themselves, never what they lead to. It asks the server directly, a thousand names in a message, while rm on a mount waits for each name. Names that others remove meanwhile are no failure. What is refused is named and stays, with the directories that hold it; the exit code is then 1. Ctrl-C ends it after the messages under way. It is not atomic: others see a tree half removed.\n\nExamples:\n  chiton rm -r /mnt/chiton/build\n  chiton rm -r --dry-run /mnt/chiton/build\n  chiton rm -rf /mnt/chiton/old /mnt/chiton/older --json\n  chiton rm -r --server tcp:server:7117 /build"
+)]
+pub(crate) struct Rm {
+    #[command(flatten)]
+    pub(crate) paths: Paths,
+    /// Remove directories with everything in them.
+    #[arg(long, short, short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// Say nothing of paths that are not there.
+    #[arg(long, short)]
+    pub(crate) force: bool,
+    /// Print what would be removed, and remove nothing. Permissions are not checked.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+pub(crate) fn rm(args: &Rm) -> Outcome {
+    let Paths { paths, at } = &args.paths;
+    if let Some(path) = paths.iter().find(|path| ends_in_dots(path)) {
+        return Err(Failure::failed(format!(
+            "cannot remove {}: it names no entry of a directory",
+            path.display()
+        )));
+    }
+    let (client, said) = place::open(at, paths, "rm")?;
+    let mut report = Report::begin(if args.dry_run { "would remove" } else { "removed" }, at.json)?;
+    let mut places = Vec::new();
+    for said in &said {
+        match removable(args, said, &client) {
+            Ok(place) => places.push(place),
+            Err(failure) if args.force && failure.class == Class::Absent => {}
+            Err(failure) => report.failed(failure),
+        }
+    }
+    if args.dry_run {
+        let (mut files, mut dirs) = (0, 0);
+        let mut print = |seen: &chiton_trees::Seen<'_>| {
+            *(if seen.attr.kind == Kind::Dir { &mut dirs } else { &mut files }) += 1;
+            if !at.json {
+                println!("{}", String::from_utf8_lossy(seen.path));
+            }
+            true
+        };
+        scan(&client, &places, &mut print, &mut report);
+        let totals = json!({ "dry_run": true, "files": files, "directories": dirs });
+        return report.end(totals, &format!("{files} files and {dirs} directories would be removed"), AGAIN);
+    }
+    let done = chiton_trees::remove(&client, &places, &mut report);
+    let totals = json!({ "files": done.files, "directories": done.dirs });
+    report.end(totals, &format!("{} files and {} directories are removed", done.files, done.dirs), AGAIN)
+}
+
+fn removable(args: &Rm, said: &Said, client: &chiton_client::Client) -> Outcome<Place> {
+    let shown = said.path.display();
+    let place = said.place(client)?;
+    if place.name.is_none() {
+        return Err(Failure::failed(format!(
+            "cannot remove {shown}: it is the root of the file system; name what is in it"
+        )));
+    }
+    if place.attr.kind == Kind::Dir && !args.recursive {
+        return Err(Failure::failed(format!("cannot remove {shown}: it is a directory; add -r")));
+    }
+    said.holds_no_mount()?;
+    Ok(place)
+}
+
+/// Whether the last name of a path is `.` or `..`.
+fn ends_in_dots(path: &Path) -> bool {
+    let text = path.as_os_str().as_bytes();
+    let end = text.iter().rposition(|&b| b != b'/').map_or(0, |at| at + 1);
+    let name = text[..end].rsplit(|&b| b == b'/').next();
+    name.is_some_and(|name| name == b"." || name == b"..")
+}

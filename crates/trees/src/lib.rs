@@ -1,0 +1,33 @@
+//! Whole trees by batches: remove them, measure them, change their attributes, copy them.
+//!
+//! ```text
+//!   Walk: pages of directories, several questions under way ─▶ the command ─▶ Pipeline: operations, a thousand in a message
+//!                       ▲ directories to enter ────────────────────┘ ▲ results ──────────────┘
+//! ```
+//!
+//! Every function takes [`Place`]s and a [`Watch`]. It goes on after a refusal, reports it to the watch, and returns totals.
+//!
+//! Invariants:
+//! - Directories are entered by inode number, never by path: no symbolic link is followed, whatever other clients do meanwhile.
+//! - Nothing here is atomic: other clients see a tree half done, and their changes meanwhile may or may not be met.
+//! - Memory grows with the directories of a tree, or with those under way, not with its files.
+
+#![warn(missing_docs)]
+
+mod attributes;
+mod copy;
+mod paths;
+mod place;
+mod remove;
+mod scan;
+mod usage;
+mod walk;
+mod watch;
+
+pub use attributes::{Changed, change};
+pub use copy::{Copied, copy};
+pub use place::Place;
+pub use remove::{Removed, remove};
+pub use scan::{Seen, scan};
+pub use usage::{Usage, usage};
+pub use watch::{Refused, Watch};

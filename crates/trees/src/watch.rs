@@ -1,0 +1,43 @@
+//! What a caller hears of the work, and how it ends it.
+
+use std::fmt;
+
+use chiton_types::Refusal;
+
+/// Hears of the work while it is done.
+pub trait Watch {
+    /// Something could not be done. The work goes on with the rest.
+    fn refused(&mut self, refused: Refused);
+
+    /// So many names are done.
+    fn progress(&mut self, _names: u64) {}
+
+    /// Whether to end: nothing new is begun, and what is under way is waited for.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
+
+/// Something that could not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The path, which begins as the caller's own.
+    pub path: Vec<u8>,
+    /// What could not be done with it: `remove`, `list`.
+    pub doing: &'static str,
+    /// Why not.
+    pub refusal: Refusal,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}: {}", self.doing, String::from_utf8_lossy(&self.path), self.refusal)?;
+        match self.refusal {
+            Refusal::Busy => f.write_str(
+                " (another client has decoupled it, or it is the root of a decoupled subtree or a branch: see chiton decoupled)",
+            ),
+            Refusal::NotEmpty => f.write_str(" (others made something in it meanwhile: run the command again)"),
+            _ => Ok(()),
+        }
+    }
+}
