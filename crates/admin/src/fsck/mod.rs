@@ -24,7 +24,7 @@ mod pace;
 mod policies;
 mod problem;
 mod repair;
-mod rows;
+pub(crate) mod rows;
 pub(crate) mod sorter;
 mod tree;
 
