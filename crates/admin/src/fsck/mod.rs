@@ -21,6 +21,7 @@ mod inodes;
 mod offline;
 mod online;
 mod pace;
+mod plate_policies;
 mod policies;
 mod problem;
 mod repair;
