@@ -4,19 +4,22 @@
 //!   rows of the source ──examine──▶ what a cluster cannot hold yet
 //!          │ check: the source is whole
 //!          ├──map extents──▶ sorted by block ──▶ blocks of the target, references of each plate
-//!          └──rows─────────▶ the plate that owns the shard of each row
-//!   rows of the target ──compare──▶ rows of the source, then check of the target with all content
+//!          ├──rows─────────▶ the plate that owns the shard of each row
+//!          └──policies─────▶ every plate, with their history
+//!   rows of each plate ──compare──▶ rows of the source, then check of the target with all content
 //! ```
 //!
 //! Invariants:
 //! - Nothing of the source is changed. Its journal is replayed in memory ([`crate::fsck::Offline`]).
 //! - Inodes keep their numbers, and numbers and session ids that the source may have given out are not given out again.
+//! - Every plate has all policies and their whole history, so all plates agree on the version of the policies.
 //! - All references to a block are of one plate, so a block that files of several plates share is copied once for each further plate.
 //! - Every block of an earlier writer that the target has is named by a map, so no plate looks for unnamed ones among them.
 
 mod blocks;
 mod compare;
 mod copy;
+mod policies;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,8 +35,11 @@ use chiton_runtime::RealWorld;
 use chiton_server::{GrowthTarget, next_session_id};
 use chiton_types::{BlockId, Malformed, PlateId, Plates, ShardId};
 
+use crate::RowsOfPlates;
+use crate::fsck::rows::shown;
 use crate::fsck::{self, CheckError, Offline, Progress, Summary};
-use crate::{RowsOfPlates, growth::blocks::Census};
+use crate::growth::blocks::Census;
+use crate::growth::policies::{Policies, path_of_dir};
 
 const PAGE_ROWS: usize = 4096;
 
@@ -57,6 +63,8 @@ impl Default for Options {
 pub struct Examined {
     /// Obstacles: parts of the source that a cluster cannot hold yet, each with the step that removes it.
     pub obstacles: Vec<String>,
+    /// Paths of subtrees which clients may decouple here and which get several plates, so that clients cannot decouple them there.
+    pub parted: Vec<String>,
     /// Sessions that have not ended: of mounts that still wait for the server, or that died.
     pub sessions: u64,
 }
@@ -145,22 +153,19 @@ impl From<CorruptRow> for GrowError {
     }
 }
 
-/// Looks for what a cluster cannot hold yet. Everything that a cluster of several plates refuses stands here.
+/// Looks for what a cluster cannot hold yet. Everything that a cluster of several plates refuses stands here. `plates`: how many it
+/// will have.
 ///
 /// # Errors
 /// If rows cannot be read.
-pub fn examine(source: &Offline) -> Result<Examined, GrowError> {
+pub fn examine(source: &Offline, plates: u16) -> Result<Examined, GrowError> {
     let (rows, mut examined) = (source.rows(), Examined::default());
-    let (mut policies, mut decouplings) = (0u64, Vec::new());
+    let mut decouplings = Vec::new();
     for shard in (0..source.info().shards).map(ShardId) {
         let (start, end) = start_rows(shard);
         each_row(&*rows, (&start, Some(&end)), &mut |key, value| {
             match StoredRow::decode(key, value)? {
-                Some(StoredRow::Policy(..)) => policies += 1,
-                Some(StoredRow::Decoupling(decoupling)) => decouplings.push(match &decoupling.branch {
-                    Some(name) => format!("branch {}", String::from_utf8_lossy(name.as_bytes())),
-                    None => format!("decoupling {} of {}", decoupling.id.0, decoupling.identity),
-                }),
+                Some(StoredRow::Decoupling(decoupling)) => decouplings.push(*decoupling),
                 Some(_) => {}
                 None => {
                     let own = OwnRow::decode(key, value);
@@ -170,18 +175,31 @@ pub fn examine(source: &Offline) -> Result<Examined, GrowError> {
             Ok(())
         })?;
     }
-    if policies > 0 {
-        examined.obstacles.push(format!(
-            "{policies} directories carry a policy, and a copy into several plates does not take policies along yet: mount the \
-             file system, list them (chiton policy list) and remove them (chiton policy rm)"
-        ));
+    for decoupling in decouplings {
+        let root = decoupling.root();
+        let at =
+            path_of_dir(&*rows, root)?.map_or_else(|| format!("/…/inode {}", root.0), |path| shown(&path));
+        examined.obstacles.push(match &decoupling.branch {
+            Some(name) => {
+                let name = shown(name.as_bytes());
+                format!(
+                    "{at} has the branch {name}, whose journal belongs to the old file system: mount that, and merge the branch (chiton \
+                     branch merge MOUNT{at} {name}) or delete it (chiton branch delete MOUNT{at} {name})"
+                )
+            }
+            None => format!(
+                "{at} is decoupled by {}, whose journal belongs to the old file system: mount that, and merge the changes (chiton merge \
+                 MOUNT{at}) or discard them (chiton discard MOUNT{at}); if its client is gone: chiton recouple --force MOUNT{at}",
+                decoupling.identity
+            ),
+        });
     }
-    if !decouplings.is_empty() {
-        examined.obstacles.push(format!(
-            "subtrees are decoupled ({}), and several plates cannot have that yet: mount the file system, and merge or discard each \
-             (chiton merge, chiton discard; chiton decoupled lists them)",
-            decouplings.join(", ")
-        ));
+    let policies = Policies::read(&*rows, source.info().shards)?;
+    examined.obstacles.extend(policies.obstacles(plates));
+    // A number of plates that does not fit is refused when the copy begins.
+    if let Some(plates) = Plates::new(source.info().shards, plates).filter(|_| examined.obstacles.is_empty())
+    {
+        examined.parted = policies.parted(&*rows, plates)?;
     }
     Ok(examined)
 }
@@ -216,8 +234,8 @@ pub fn grow(
     stores.close()?;
 
     let stores = copy::Stores::open(target)?;
+    compare::rows(&plan, &*source.rows(), &stores, &copied.parted, found.rows, progress)?;
     let rows = RowsOfPlates::new(plan.plates, stores.all());
-    compare::rows(&plan, &*source.rows(), &rows, &copied.parted, found.rows, progress)?;
     let mut first = None;
     let check_options = fsck::Options { content: true, shards: Some(target.info().shards), ..check_options };
     let summary = fsck::check(
@@ -254,6 +272,7 @@ struct Plan {
     plates: Plates,
     /// Session ids that the plates may give out begin behind these, which name the blocks that are copied for further plates.
     writers: Vec<u64>,
+    policies: Policies,
 }
 
 /// Names of the further copies of blocks, by the name of the first and the plate.
@@ -264,7 +283,8 @@ impl Plan {
         let marks = source.session_marks()?;
         let plates = target.info().plates();
         let writers = plates.all().map(|plate| next_session_id(plate, &marks)).collect();
-        Ok(Plan { plates, writers })
+        let policies = Policies::read(&*source.rows(), source.info().shards)?;
+        Ok(Plan { plates, writers, policies })
     }
 
     fn owner(&self, key: &[u8]) -> Result<PlateId, GrowError> {

@@ -199,22 +199,23 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) listen: Vec<chiton_transport::Address>,
     /// In a cluster: speak without TLS over TCP. Everybody who reaches the address may then do everything, in the name of every user.
-    #[arg(long, requires = "monitor")]
+    #[arg(long)]
     pub(crate) insecure: bool,
-    /// Join the cluster whose map this etcd has: etcd://HOST:PORT,HOST:PORT, with /PREFIX behind it if several clusters share it.
+    /// Join the cluster whose map this etcd has: etcd://HOST:PORT,HOST:PORT, with /PREFIX behind it if several clusters share it. For the
+    /// storage of a cluster, CHITON_MONITOR in the environment does the same.
     #[arg(long, requires = "listen", conflicts_with_all = ["salvage", "take_over"])]
     pub(crate) monitor: Option<EtcdAddress>,
     /// In a cluster: an address under which others reach this server, if --listen is none; may be repeated.
-    #[arg(long, requires = "monitor")]
+    #[arg(long)]
     pub(crate) advertise: Vec<chiton_transport::Address>,
     /// In a cluster: servers with the same failure domain (a rack, a room) may fail together.
-    #[arg(long, requires = "monitor", default_value = "")]
+    #[arg(long, default_value = "")]
     pub(crate) domain: String,
     /// In a cluster: this server's share of the plates, against 1000 of an ordinary one.
-    #[arg(long, requires = "monitor")]
+    #[arg(long)]
     pub(crate) weight: Option<u32>,
     /// In a cluster: have no plates until this server replaces a dead one.
-    #[arg(long, requires = "monitor")]
+    #[arg(long)]
     pub(crate) standby: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -233,7 +234,7 @@ pub(crate) enum Data {
 
 #[derive(Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("source").required(true),
+    group = clap::ArgGroup::new("source"),
     after_help = "Examples:\n  chiton mount --data /srv/chiton /mnt/chiton\n  chiton mount --format --data /srv/new /mnt/new\n  chiton mount --server tcp:server:7117 /mnt/chiton --content close-to-open\n  chiton mount --data /srv/chiton /mnt/chiton --foreground\n  chiton mount --monitor etcd://h1,h2,h3 /mnt/chiton     a cluster\n\nSQLite: a database in WAL mode may be used through one mount at a time. Its index of the log is shared memory,\nwhich two mounts do not share, and a second mount that writes can damage the database. On several mounts use\nPRAGMA journal_mode=DELETE (S99 in docs/semantics.md)."
 )]
 pub(crate) struct Mount {
@@ -241,12 +242,12 @@ pub(crate) struct Mount {
     #[arg(long, group = "source", value_name = "DIR|s3://BUCKET/PREFIX")]
     pub(crate) data: Option<DataAddress>,
     /// Make a new, empty file system first, as `chiton format` does; refused where there is one already.
-    #[arg(long, conflicts_with_all = ["server", "monitor"])]
+    #[arg(long, requires = "data", conflicts_with_all = ["server", "monitor"])]
     pub(crate) format: bool,
     /// The address of a server: tcp:HOST:PORT, unix:PATH or a path. Of a cluster any server will do.
     #[arg(long, group = "source", value_name = "ADDRESS")]
     pub(crate) server: Option<chiton_transport::Address>,
-    /// The etcd of a cluster: the mount finds the servers there.
+    /// The etcd of a cluster: the mount finds the servers there. Without any of the three, CHITON_MONITOR in the environment names it.
     #[arg(long, group = "source", value_name = "etcd://HOST:PORT,…")]
     pub(crate) monitor: Option<EtcdAddress>,
     /// Where to mount: a directory.

@@ -15,6 +15,7 @@ mod duration;
 mod failure;
 mod identity;
 mod log_file;
+mod monitor;
 mod mount_helper;
 mod progress;
 mod reach;

@@ -1,9 +1,10 @@
 //! The command as users and scripts see it: exit codes, messages with advice, JSON.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -20,6 +21,16 @@ fn done(args: &[&str]) -> String {
     let out = chiton(args);
     assert!(out.status.success(), "chiton {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// Runs a command with this on standard input.
+fn piped(args: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program runs");
+    // One that reads no further has closed the pipe.
+    let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
+    child.wait_with_output().expect("it ends")
 }
 
 /// Runs and expects this exit code and these words in the message.
@@ -403,6 +414,15 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
     fs::create_dir(mounted.file("scratch/sub/deep")).expect("a directory");
     fs::hard_link(mounted.file("scratch/sub/f"), mounted.file("scratch/sub/deep/h")).expect("a link within");
     refused(&["policy", "set", &at("scratch/sub/deep"), "posix"], 1, "/scratch/sub/deep/h");
+    let out = piped(&["policy", "set", &at("scratch/sub"), "-"], "data: lazy\n");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(done(&["policy", "get", &at("scratch/sub")]), "data: lazy\n");
+    for (policy, words) in [("no: key", "standard input: line 1"), (&"#".repeat(20_000), "too long")] {
+        let out = piped(&["policy", "set", &at("scratch/sub"), "-"], policy);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(1) && said.contains(words), "{said}");
+    }
+    assert!(piped(&["policy", "explain", "-"], "durability: local").status.success());
     done(&["policy", "rm", &at("scratch/sub")]);
     done(&["policy", "rm", &at("scratch")]);
     fs::rename(mounted.file("scratch/sub/f"), mounted.file("f")).expect("no border any more");

@@ -26,6 +26,7 @@ const LOOKS: usize = 600;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Entries of the large directory.
 const MANY: usize = 1_200;
+const JOB_POLICY: &str = "consistency: weak\ndurability: local\nallocated_inodes: 1000\n";
 /// Larger than a block.
 const LARGE: usize = 20 << 20;
 
@@ -91,13 +92,27 @@ impl Site {
 
     /// Mounts the file system of one server; the process that does.
     fn mount_old(&self) -> i32 {
-        let said = self.done(&["mount", "--json", "--data", &self.path("source"), &self.path("old")]);
+        let (source, old, state) = (self.path("source"), self.path("old"), self.path("state"));
+        let said = self.done(&["mount", "--json", "--data", &source, "--state-dir", &state, &old]);
         let said: Value = serde_json::from_str(&said).expect("JSON");
         i32::try_from(said["pid"].as_i64().expect("a process")).expect("a process")
     }
 
     fn mount_new(&self) {
-        self.done(&["mount", "--monitor", &self.etcd.address(), &self.path("new")]);
+        // CHITON_MONITOR says which cluster.
+        self.done(&["mount", "--state-dir", &self.path("state"), &self.path("new")]);
+    }
+
+    fn set_policy(&self, dir: &Path, policy: &str) {
+        let file = self.path("policy");
+        fs::write(&file, policy).expect("written");
+        self.done(&["policy", "set", &dir.display().to_string(), &file]);
+    }
+
+    /// All policies and their history.
+    fn policies(&self, mount: &str) -> Value {
+        let said = self.done(&["policy", "list", "--history", "--json", &self.path(mount)]);
+        serde_json::from_str(&said).expect("JSON")
     }
 
     fn grow(&self) -> Command {
@@ -116,8 +131,7 @@ impl Site {
     fn serve(&mut self, name: &str) {
         let log = File::create(self.path(&format!("{name}.log"))).expect("a log");
         let address = format!("unix:{}", self.path(name));
-        let monitor = self.etcd.address();
-        let words = ["serve", "--monitor", &monitor, "--data", &self.path("target"), "--listen", &address];
+        let words = ["serve", "--data", &self.path("target"), "--listen", &address];
         let mut command = self.command(&words);
         self.servers.push(command.stderr(log).spawn().expect("chiton runs"));
     }
@@ -270,6 +284,8 @@ struct Seen {
     xattrs: BTreeMap<String, Vec<u8>>,
     /// Length and checksum of the content, or the target of a link.
     content: (usize, u64),
+    /// The policy that holds, explained; of directories and files.
+    policy: String,
 }
 
 fn checksum(bytes: &[u8]) -> (usize, u64) {
@@ -282,7 +298,7 @@ fn look(at: &Path) -> BTreeMap<PathBuf, Seen> {
         for entry in fs::read_dir(&dir).expect("listed") {
             let path = entry.expect("listed").path();
             let meta = fs::symlink_metadata(&path).expect("read");
-            let mut xattrs = BTreeMap::new();
+            let (mut xattrs, mut policy) = (BTreeMap::new(), String::new());
             if !meta.is_symlink() {
                 let mut names = vec![0; 4096];
                 let len = listxattr(&path, &mut names[..]).expect("listed");
@@ -293,6 +309,9 @@ fn look(at: &Path) -> BTreeMap<PathBuf, Seen> {
                     value.truncate(len);
                     xattrs.insert(name, value);
                 }
+            }
+            if meta.is_dir() || meta.is_file() {
+                policy = effective(&path);
             }
             let content = match meta.file_type() {
                 kind if kind.is_file() => checksum(&fs::read(&path).expect("read")),
@@ -319,10 +338,56 @@ fn look(at: &Path) -> BTreeMap<PathBuf, Seen> {
             ];
             let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
             let name = path.strip_prefix(at).expect("below").to_owned();
-            seen.insert(name, Seen { numbers, times, xattrs, content });
+            seen.insert(name, Seen { numbers, times, xattrs, content, policy });
         }
     }
     seen
+}
+
+/// The policy that holds at a path, as its server explains it.
+fn effective(path: &Path) -> String {
+    let mut value = vec![0; 65_536];
+    let len = getxattr(path, "chiton.policy.effective", &mut value[..]).expect("explained");
+    String::from_utf8_lossy(&value[..len]).into_owned()
+}
+
+/// Policies above each other, of several kinds; and one that was removed.
+fn make_policies(site: &Site, at: &Path) {
+    fs::create_dir(at.join("job")).expect("made");
+    fs::write(at.join("job/before"), bytes(70, 200_000)).expect("written");
+    site.set_policy(&at.join("job"), JOB_POLICY);
+    for n in 0..6 {
+        fs::create_dir_all(at.join(format!("nested/d{n}/sub/below"))).expect("made");
+        fs::write(at.join(format!("nested/d{n}/sub/below/file")), bytes(71, 90_000)).expect("written");
+    }
+    site.set_policy(&at.join("nested"), "data: lazy");
+    site.set_policy(&at.join("nested/d3/sub/below"), "acknowledge: durable");
+    site.set_policy(&at.join("nested/d3"), "owner_decouples: never");
+    site.set_policy(&at.join("d16"), "data: close_to_open");
+    site.done(&["policy", "rm", &at.join("d16").display().to_string()]);
+    fs::create_dir(at.join("near")).expect("made");
+    site.set_policy(&at.join("near"), "placement: near\nconsistency: weak\ndurability: local");
+    site.set_policy(at, "interfere_policy: block");
+}
+
+/// A client decouples a subtree that it could decouple before, works in it, and merges.
+fn decouple_and_merge(site: &Site, at: &Path) {
+    let job = at.join("job");
+    let path = job.display().to_string();
+    site.done(&["decouple", &path]);
+    assert!(effective(&job).contains(r#""decoupled":true"#));
+    fs::create_dir(job.join("made")).expect("made");
+    fs::write(job.join("made/file"), bytes(72, 150_000)).expect("written");
+    fs::rename(job.join("before"), job.join("made/moved")).expect("moved");
+    site.done(&["merge", &path]);
+    assert!(effective(&job).contains(r#""decoupled":false"#));
+    assert!(fs::read(job.join("made/file")).expect("read") == bytes(72, 150_000));
+    assert!(fs::read(job.join("made/moved")).expect("read") == bytes(70, 200_000));
+    // The first change decouples, as the policy says.
+    fs::write(job.join("made/later"), b"later").expect("written");
+    assert!(effective(&job).contains(r#""decoupled":true"#));
+    site.done(&["merge", &path]);
+    assert_eq!(fs::read(job.join("made/later")).expect("read"), b"later");
 }
 
 fn check_same(found: &BTreeMap<PathBuf, Seen>, expected: &BTreeMap<PathBuf, Seen>) {
@@ -370,6 +435,7 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
     site.done(&["format", &site.path("source")]);
     let pid = site.mount_old();
     make_tree(&old);
+    make_policies(&site, &old);
     // Removed, and open while the server dies.
     fs::write(old.join("d0/open"), bytes(9, 500_000)).expect("written");
     let open = File::open(old.join("d0/open")).expect("opened");
@@ -380,7 +446,7 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
     assert!(!refused.status.success() && said.contains("end it in order"), "{said}");
     assert!(!target.exists(), "what is refused changes nothing");
     site.done(&["flush", &site.path("old")]);
-    let before = look(&old);
+    let (before, policies) = (look(&old), site.policies("old"));
     assert!(before.len() > MANY + 70, "{} names", before.len());
     kill(pid);
     drop(open);
@@ -411,9 +477,16 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
     assert!(grow(&site).status.success(), "a repetition changes nothing");
     site.refused(&["mount", "--data", &site.path("source"), &site.path("old")], "has become the cluster");
 
+    // The environment names the cluster, whose servers need an address.
+    site.refused(&["serve", "--data", &site.path("target")], "--listen");
+    let plain = site.path("plain");
+    site.done(&["format", &plain]);
+    site.refused(&["serve", "--data", &plain, "--standby"], "--standby is for a server of a cluster");
     site.serve_with_two();
     site.mount_new();
     check_same(&look(&new), &before);
+    assert_eq!(site.policies("new"), policies);
+    decouple_and_merge(&site, &new);
     site.refused(&["fsck", &site.path("target")], "live");
     site.refused(
         &["journal", "event", "apply", &site.path("target"), "--journal", "server", "--yes"],
@@ -436,6 +509,16 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
     check_same(&look(&new), &later);
     for entry in fs::read_dir(&new).expect("listed") {
         fs::remove_dir_all(entry.expect("listed").path()).expect("removed");
+    }
+    site.done(&["umount", &site.path("new")]);
+    // What the mount had open is freed afterwards.
+    site.mount_new();
+    for _ in 0..LOOKS {
+        let found = rustix::fs::statvfs(&new).expect("asked");
+        if found.f_files - found.f_ffree <= 1 {
+            break;
+        }
+        std::thread::sleep(PAUSE);
     }
     site.done(&["umount", &site.path("new")]);
     site.stop_servers();
@@ -462,18 +545,33 @@ fn a_served_file_system_with_a_policy_grows_into_a_bucket_when_both_have_ended()
     site.mount_old();
     fs::create_dir(old.join("dir")).expect("made");
     fs::write(old.join("dir/file"), bytes(1, 300_000)).expect("written");
-    let dir = old.join("dir").display().to_string();
-    site.done(&["policy", "set", &dir, "posix"]);
+    fs::create_dir(old.join("src")).expect("made");
+    let (dir, src) = (old.join("dir").display().to_string(), old.join("src").display().to_string());
+    site.set_policy(Path::new(&dir), "durability: none");
+    site.done(&["branch", "create", "--state-dir", &site.path("state"), &src, "try1"]);
     let grow = ["cluster", "init", "--data", &bucket, "--from", &source, "--plates", "3"];
     site.refused(&grow, "--take-over");
-    site.refused(&[&grow[..], &["--take-over"]].concat(), "1 directories carry a policy");
+    let unborn = site.path("unborn");
+    let out = site.run(&["cluster", "init", "--data", &unborn, "--from", &source, "--take-over"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success());
+    for part in [
+        "the policy of /dir has `durability: none`",
+        "chiton policy set MOUNT/dir",
+        "/src has the branch try1",
+        "chiton branch delete MOUNT/src try1",
+    ] {
+        assert!(said.contains(part), "no {part}: {said}");
+    }
+    assert!(!Path::new(&unborn).exists(), "what is refused changes nothing");
     site.mount_old();
     assert!(fs::read(old.join("dir/file")).expect("read") == bytes(1, 300_000));
-    site.done(&["policy", "rm", &dir]);
+    site.set_policy(Path::new(&dir), "durability: local");
+    site.done(&["branch", "delete", &src, "try1", "--force"]);
     let said = site.done(&[&grow[..], &["--take-over"]].concat());
-    assert!(said.contains("3 inodes, 2 names, 1 blocks"), "{said}");
+    assert!(said.contains("4 inodes, 3 names, 1 blocks"), "{said}");
     let checked = site.done(&["fsck", "--content", &bucket]);
-    assert!(checked.contains("3 inodes") && checked.contains("clean"), "{checked}");
+    assert!(checked.contains("4 inodes") && checked.contains("clean"), "{checked}");
     let dumped = site.done(&["dump", &bucket]);
     assert!(dumped.lines().any(|line| line.starts_with("file dir/file ")), "{dumped}");
     site.done(&["journal", "inspect", &bucket, "--plate", "2"]);

@@ -383,7 +383,12 @@ impl Engine {
             op,
         };
         self.counters.count(op.counter());
-        self.execute(&call, m).map(|done| done.outcome)
+        let done = self.execute(&call, m);
+        // It does not get into the wait queue, which asks other plates for what a request waits for.
+        if let Err(Stop::Wait(wait)) = &done {
+            self.ask_for(wait);
+        }
+        done.map(|done| done.outcome)
     }
 
     /// An operation of the server itself (compaction). False if it has to wait, for which it is not worth it.

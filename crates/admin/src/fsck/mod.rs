@@ -21,10 +21,11 @@ mod inodes;
 mod offline;
 mod online;
 mod pace;
+mod plate_policies;
 mod policies;
 mod problem;
 mod repair;
-mod rows;
+pub(crate) mod rows;
 pub(crate) mod sorter;
 mod tree;
 

@@ -5,6 +5,7 @@
 //! a checkpoint would, so that the journal is never replayed over repaired rows.
 //!
 //! Of several plates the check looks at all rows together ([`RowsOfPlates`]), after each journal was replayed over the rows of its plate.
+//! Policies, which every plate has, are also compared plate by plate.
 //!
 //! Invariants:
 //! - The ownership is taken before anything is opened, and kept: no other process changes the stores meanwhile.
@@ -22,7 +23,10 @@ use chiton_runtime::SharedWorld;
 use chiton_server::{Apply, AtRest, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores};
 use chiton_types::{PlateId, Position, ShardId, Time};
 
-use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, repair};
+use crate::fsck::rows::path_of;
+use crate::fsck::{
+    CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, plate_policies, repair,
+};
 use crate::{Overlay, RowsOfPlates};
 
 const PAGE_ROWS: usize = 4096;
@@ -299,6 +303,22 @@ impl Offline {
         Ok(owed.iter().filter(|effect| is_open(effect)).count() as u64)
     }
 
+    /// Compares the policies of the plates. How many findings there are.
+    fn check_policies_of_plates(&self, found: &mut dyn FnMut(Finding)) -> Result<u64, CheckError> {
+        if self.plates.len() == 1 {
+            return Ok(0);
+        }
+        let views: Vec<_> = self.plates.iter().map(|part| part.view.clone() as Arc<dyn Metastore>).collect();
+        let (rows, mut findings) = (self.rows(), 0);
+        plate_policies::check(self.info.plates(), &views, &mut |problem| {
+            let path = problem.ino().map(|ino| path_of(&*rows, ino)).transpose()?.flatten();
+            found(Finding { problem, path });
+            findings += 1;
+            Ok(())
+        })?;
+        Ok(findings)
+    }
+
     fn options(&self, options: &Options) -> Options {
         Options { shards: Some(self.info.shards), live: false, ..options.clone() }
     }
@@ -322,6 +342,7 @@ impl Offline {
         }
         let mut summary = check(&*self.rows(), &*self.objects, &self.options(options), found, progress)?;
         summary.findings += u64::from(self.journal_damage().is_some());
+        summary.findings += self.check_policies_of_plates(found)?;
         Ok(summary)
     }
 

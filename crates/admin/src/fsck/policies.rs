@@ -24,8 +24,10 @@ struct PolicyRecord {
 impl PolicyRecord {
     fn new(change: &PolicyChange) -> PolicyRecord {
         let PolicyChange { ino, version, text, .. } = change;
-        // The row of the directory follows what is set above it later; the history does not.
-        let as_set = PolicyChange { around: Ino::ROOT, below: Vec::new(), ..change.clone() };
+        // The row of the directory follows what is set above it later, and in a file system that became a cluster its path is that of
+        // the day of the copy; the history stays as it was.
+        let as_set =
+            PolicyChange { path: Vec::new(), around: Ino::ROOT, below: Vec::new(), ..change.clone() };
         let mut bytes = Vec::new();
         PolicyChange::put(&as_set, &mut bytes);
         PolicyRecord { ino: *ino, version: *version, has_text: text.is_some(), crc: crc32c::crc32c(&bytes) }

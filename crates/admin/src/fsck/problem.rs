@@ -4,7 +4,7 @@ mod remedy;
 mod words;
 
 use chiton_namespace::{ino_of, tag, tag_of};
-use chiton_types::{BlockId, Ino, Kind, Name, ShardId};
+use chiton_types::{BlockId, Ino, Kind, Name, PlateId, ShardId};
 
 /// Access control lists of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,14 @@ pub enum Problem {
         version: u64,
         /// The directory whose policy has the right content; `None`: the row belongs to another.
         is: Option<Ino>,
+    },
+    /// A plate does not have a row of policies as another has it, and all should have it.
+    PlatesDiffer {
+        plate: PlateId,
+        /// The plate that has it right: the one that decided it, or else the first that has it.
+        like: PlateId,
+        /// Of a directory's policy, or of the history.
+        key: Vec<u8>,
     },
     /// Rows of the metadata store cannot be read, since its files are damaged.
     UnreadableRows {
@@ -273,6 +281,7 @@ impl Problem {
             Problem::WrongHardLinks { .. } => "wrong-hard-links",
             Problem::WrongPolicy { .. } => "wrong-policy",
             Problem::WrongPolicyHistory { .. } => "wrong-policy-history",
+            Problem::PlatesDiffer { .. } => "plates-differ",
             Problem::UnreadableRows { .. } => "unreadable-rows",
             Problem::EntriesOutsideDirectory { .. } => "entries-outside-directory",
             Problem::WrongEntryType { .. } => "wrong-entry-type",
@@ -323,6 +332,7 @@ impl Problem {
             {
                 ino_of(key)
             }
+            Problem::PlatesDiffer { key, .. } if tag_of(key) == Some(tag::POLICY) => ino_of(key),
             Problem::WrongEntryType { ino, .. }
             | Problem::LostInode { ino, .. }
             | Problem::WrongHardLinks { ino, .. }

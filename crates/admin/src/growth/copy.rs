@@ -31,11 +31,17 @@ impl Stores {
             .map(Stores)
     }
 
+    /// One of each plate.
+    #[cfg(test)]
+    pub(super) fn of_all(stores: Vec<Arc<dyn Metastore>>) -> Stores {
+        Stores(stores)
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<dyn Metastore>> {
         self.0.clone()
     }
 
-    fn of(&self, plate: PlateId) -> &dyn Metastore {
+    pub(super) fn of(&self, plate: PlateId) -> &dyn Metastore {
         &*self.0[usize::from(plate.0)]
     }
 
@@ -44,13 +50,36 @@ impl Stores {
     }
 }
 
-/// The plate that has a row, and the row as that plate has it; `None` for rows that are made anew.
+/// A row of the source, as the target has it.
+pub(super) struct Placed {
+    /// `None`: all of them.
+    plate: Option<PlateId>,
+    pub(super) value: Vec<u8>,
+}
+
+impl Placed {
+    fn on(plate: PlateId, value: Vec<u8>) -> Option<Placed> {
+        Some(Placed { plate: Some(plate), value })
+    }
+
+    fn on_all(value: Vec<u8>) -> Option<Placed> {
+        Some(Placed { plate: None, value })
+    }
+
+    /// The plates that have it.
+    pub(super) fn plates(&self, plan: &Plan) -> impl Iterator<Item = PlateId> + use<> {
+        let of = self.plate;
+        plan.plates.all().filter(move |plate| of.is_none_or(|of| of == *plate))
+    }
+}
+
+/// Where a row goes; `None` for rows that are made anew.
 pub(super) fn placed(
     plan: &Plan,
     parted: &super::Parted,
     key: &[u8],
     value: &[u8],
-) -> Result<Option<(PlateId, Vec<u8>)>, GrowError> {
+) -> Result<Option<Placed>, GrowError> {
     let Some(row) = StoredRow::decode(key, value)? else {
         return match OwnRow::decode(key, value).map_err(|_| corrupt(key, "a row of the server"))? {
             // The clients, the sessions and the messages of the old file system end with it.
@@ -67,15 +96,19 @@ pub(super) fn placed(
         | StoredRow::Content(..)
         | StoredRow::Xattrs(..)
         | StoredRow::Orphan(_)
-        | StoredRow::Policy(..)
-        | StoredRow::Linked(..) => Ok(Some((plan.owner(key)?, value.to_vec()))),
+        | StoredRow::Linked(..) => Ok(Placed::on(plan.owner(key)?, value.to_vec())),
         StoredRow::Chunk(ino, number, chunk) => {
             let plate = plan.owner(key)?;
             let row = StoredRow::Chunk(ino, number, renamed(chunk, plate, parted));
-            Ok(Some((plate, row.value())))
+            Ok(Placed::on(plate, row.value()))
         }
-        // Both are decided at plate 0.
-        StoredRow::PolicyChange(..) | StoredRow::DecouplingLast(_) => Ok(Some((PlateId(0), value.to_vec()))),
+        StoredRow::Policy(ino, change) => {
+            let row = StoredRow::Policy(ino, plan.policies.with_present_path(ino, change));
+            Ok(Placed::on_all(row.value()))
+        }
+        StoredRow::PolicyChange(..) => Ok(Placed::on_all(value.to_vec())),
+        // No plate gives a number again to a decoupling.
+        StoredRow::DecouplingLast(_) => Ok(Placed::on_all(value.to_vec())),
         StoredRow::References(..) | StoredRow::InodeCount(_) => Ok(None),
         // Its block is not copied.
         StoredRow::Garbage(_) => Ok(None),
@@ -99,12 +132,14 @@ pub(super) fn rows(
     each_row(source, (&[], None), &mut |key, value| {
         done += 1;
         progress(Progress { pass: "copying rows", done, total });
-        let Some((plate, value)) = placed(plan, &copied.parted, key, value)? else { return Ok(()) };
-        let (batch, inodes) = &mut plates[usize::from(plate.0)];
-        *inodes += u64::from(chiton_namespace::tag_of(key) == Some(chiton_namespace::tag::INODE));
-        batch.put(key, value);
-        if batch.len() >= BATCH_ROWS {
-            stores.of(plate).commit(&std::mem::take(batch))?;
+        let Some(row) = placed(plan, &copied.parted, key, value)? else { return Ok(()) };
+        for plate in row.plates(plan) {
+            let (batch, inodes) = &mut plates[usize::from(plate.0)];
+            *inodes += u64::from(chiton_namespace::tag_of(key) == Some(chiton_namespace::tag::INODE));
+            batch.put(key, row.value.clone());
+            if batch.len() >= BATCH_ROWS {
+                stores.of(plate).commit(&std::mem::take(batch))?;
+            }
         }
         Ok(())
     })?;

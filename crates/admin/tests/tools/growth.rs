@@ -8,9 +8,11 @@ use std::sync::Arc;
 use chiton_admin::fsck::{Finding, Offline, Options};
 use chiton_admin::growth::{self, Grown, examine, grow};
 use chiton_client::{Client, ClientOptions, OpenFlags};
+use chiton_model::XattrHow;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{AtRest, Became, DataAddress, FormatOptions, GrowthTarget, Server, ServerOptions};
-use chiton_types::Ino;
+use chiton_types::{Ino, Kind};
+use serde_json::Value;
 
 const DIRS: usize = 16;
 /// In blocks, not in the inode's rows.
@@ -30,6 +32,25 @@ fn client(server: &Arc<Server>) -> Client {
         ClientOptions { user: Some((0, 0, Vec::new())), ..ClientOptions::default() },
     )
     .expect("a client")
+}
+
+const POLICY: &[u8] = b"chiton.policy";
+
+fn set_policy(client: &Client, path: &str, text: &str) {
+    let ino = client.stat(path).expect("there").ino;
+    client.setxattr(&client.caller(), ino, POLICY, text.as_bytes(), XattrHow::Set).expect("set");
+}
+
+fn remove_policy(client: &Client, path: &str) {
+    let ino = client.stat(path).expect("there").ino;
+    client.removexattr(&client.caller(), ino, POLICY).expect("removed");
+}
+
+/// The policy that holds at a path, explained.
+fn effective(client: &Client, path: &str) -> Value {
+    let ino = client.stat(path).expect("there").ino;
+    let text = client.getxattr(&client.caller(), ino, b"chiton.policy.effective").expect("explained");
+    serde_json::from_slice(&text).expect("JSON")
 }
 
 fn content(n: usize) -> Vec<u8> {
@@ -66,6 +87,10 @@ fn populate(dir: &Path, plates: u16) -> BTreeSet<Ino> {
             assert!(clone(&client, "/d0/file", &format!("/d{n}/clone")));
         }
     }
+    set_policy(&client, "/d1", "data: lazy");
+    set_policy(&client, "/d2", "data: lazy");
+    set_policy(&client, "/d3", "acknowledge: durable");
+    remove_policy(&client, "/d2");
     drop(client);
     server.shutdown().expect("ends");
     used
@@ -82,7 +107,7 @@ fn target(dir: &Path, source: &Offline) -> GrowthTarget {
 /// Grows, and makes the copy the storage of a cluster.
 fn grown(from: &Path, to: &Path) -> Grown {
     let source = source(from);
-    assert_eq!(examine(&source).expect("examined").obstacles, [""; 0]);
+    assert_eq!(examine(&source, 5).expect("examined").obstacles, [""; 0]);
     let target = target(to, &source);
     let done = grow(&source, &target, &growth::Options::default(), &mut |_| {}).expect("grows");
     target.finish().expect("finishes");
@@ -109,6 +134,9 @@ fn go_on(dir: &Path, used: &BTreeSet<Ino>, has_clones: bool) {
     let server = Server::start_at_rest(&data, &at_rest(), options(), world()).expect("starts");
     assert_eq!(server.plates().count(), 5);
     let client = client(&server);
+    for (dir, root) in [("/d0", "/"), ("/d1", "/d1"), ("/d2", "/"), ("/d3", "/d3")] {
+        assert_eq!(effective(&client, &format!("{dir}/file"))["root"], root);
+    }
     for n in 0..DIRS {
         let file = format!("/d{n}/file");
         assert!(client.read_file(&file).expect("read") == content(n), "{file}");
@@ -234,4 +262,179 @@ fn a_copy_forgets_what_was_removed_meanwhile_and_is_refused_to_others() {
     used.insert(client(&copy).stat("/d5/file").expect("read").ino);
     copy.shutdown().expect("ends");
     go_on(&to, &used, true);
+}
+
+fn paths_below(client: &Client, dir: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for entry in client.list(dir).expect("listed") {
+        let path =
+            format!("{}/{}", dir.trim_end_matches('/'), String::from_utf8_lossy(entry.name.as_bytes()));
+        if entry.kind == Kind::Dir {
+            paths.extend(paths_below(client, &path));
+        }
+        paths.push(path);
+    }
+    paths
+}
+
+fn policies(client: &Client) -> Value {
+    serde_json::from_slice(&client.admin("policies").expect("answered")).expect("JSON")
+}
+
+/// What a client sees of policies: all of them with their history, and what holds at each path.
+fn seen(client: &Client) -> (Value, Vec<(String, Value)>) {
+    let held = paths_below(client, "/").into_iter().map(|path| {
+        let held = effective(client, &path);
+        (path, held)
+    });
+    (policies(client), held.collect())
+}
+
+/// Policies above each other, on directories of many shards; one that is removed, and one whose directory moves.
+fn make_policies(client: &Client) {
+    for n in 0..8 {
+        for dir in [format!("/a/d{n}/sub/below"), format!("/moves/d{n}"), format!("/was/d{n}")] {
+            client.mkdir_all(&dir).expect("made");
+            client.create_file(format!("{dir}/file"), b"text").expect("made");
+        }
+    }
+    set_policy(client, "/", "on_conflict: keep_both");
+    set_policy(client, "/a", "data: lazy");
+    set_policy(client, "/a/d3/sub/below", "acknowledge: durable");
+    // Between two others.
+    set_policy(client, "/a/d3", "owner_decouples: never");
+    set_policy(client, "/a/d3/sub", "data: close_to_open\ninterfere_policy: block");
+    set_policy(client, "/a/d5", "");
+    set_policy(client, "/was", "acknowledge: durable");
+    remove_policy(client, "/was");
+    client.mkdir_all("/near").expect("made");
+    set_policy(client, "/near", "placement: near");
+    client.mkdir_all("/near/x/y").expect("made");
+    set_policy(client, "/moves", "data: lazy");
+    set_policy(client, "/moves/d3", "consistency: weak\ndurability: local");
+    client.rename_path("/moves", "/moved").expect("moved");
+    client.mkdir_all("/removed").expect("made");
+    set_policy(client, "/removed", "data: lazy");
+    client.remove("/removed").expect("removed");
+}
+
+#[test]
+fn policies_hold_in_the_copy_as_in_the_source() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (from, to) = (tmp.path().join("from"), tmp.path().join("to"));
+    let format = FormatOptions { shards: 12, ..FormatOptions::default() };
+    Server::format(&from, &format, &world()).expect("formats");
+    let server = Server::start(&*from, options(), world()).expect("starts");
+    let before = {
+        let client = client(&server);
+        make_policies(&client);
+        seen(&client)
+    };
+    server.shutdown().expect("ends");
+    grown(&from, &to);
+    check_clean(&to);
+
+    let server = Server::start_at_rest(&(&*to).into(), &at_rest(), options(), world()).expect("starts");
+    let client = client(&server);
+    let after = seen(&client);
+    assert_eq!(after.0, before.0);
+    for (after, before) in after.1.iter().zip(&before.1) {
+        assert_eq!(after, before);
+    }
+    assert_eq!(after.1.len(), before.1.len());
+    let root = |path: &str| effective(&client, path)["root"].as_str().expect("a path").to_owned();
+    assert_eq!(root("/a/d3/sub/below/file"), "/a/d3/sub/below");
+    assert_eq!(root("/moved/d4/file"), "/moved", "where the directory is now");
+
+    // Changes go on from there, on all plates.
+    let version = before.0["history"].as_array().expect("a list").len() as u64;
+    set_policy(&client, "/a/d6", "acknowledge: durable");
+    assert_eq!(effective(&client, "/a/d6/sub/below/file")["version"], version + 1);
+    remove_policy(&client, "/a/d3/sub");
+    assert_eq!(root("/a/d3/sub"), "/a/d3");
+    assert_eq!(root("/a/d3/sub/below/file"), "/a/d3/sub/below");
+    remove_policy(&client, "/a");
+    assert_eq!(root("/a/d1/sub/below/file"), "/");
+    assert_eq!(root("/a/d5/sub/below/file"), "/a/d5");
+    let near = client.stat("/near/x/y").expect("there").ino.shard();
+    assert_eq!(client.mkdir_all("/near/x/y/z").expect("made").ino.shard(), near);
+    let changed = seen(&client);
+    drop(client);
+    server.shutdown().expect("ends");
+    check_clean(&to);
+    let server = Server::start_at_rest(&(&*to).into(), &at_rest(), options(), world()).expect("starts");
+    let client = self::client(&server);
+    assert_eq!(seen(&client), changed);
+    for path in paths_below(&client, "/") {
+        client.remove(&path).expect("removed");
+    }
+    assert_eq!(policies(&client)["policies"].as_array().map(Vec::len), Some(1), "that of the root");
+    drop(client);
+    server.shutdown().expect("ends");
+    assert_eq!(check_clean(&to).inodes, 1);
+}
+
+#[test]
+fn policies_that_a_cluster_does_not_carry_out_are_named_with_their_setting() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let from = tmp.path().join("from");
+    let format = FormatOptions { shards: 12, ..FormatOptions::default() };
+    Server::format(&from, &format, &world()).expect("formats");
+    let server = Server::start(&*from, options(), world()).expect("starts");
+    let making = client(&server);
+    for dir in ["/scratch/inherits", "/scratch/journalled", "/scratch/alone", "/composed", "/good"] {
+        making.mkdir_all(dir).expect("made");
+    }
+    set_policy(&making, "/scratch", "# For now.\ndurability: none");
+    set_policy(&making, "/scratch/inherits", "data: lazy");
+    set_policy(&making, "/scratch/journalled", "durability: local");
+    set_policy(&making, "/scratch/alone", "consistency: weak");
+    set_policy(&making, "/composed", "composition: rpcs");
+    set_policy(&making, "/good", "data: lazy");
+    making.rename_path("/scratch", "/renamed").expect("moved");
+    drop(making);
+    server.shutdown().expect("ends");
+    let source = source(&from);
+    assert_eq!(examine(&source, 1).expect("examined").obstacles, [""; 0], "one plate carries them out");
+    let found = examine(&source, 5).expect("examined").obstacles;
+    assert_eq!(found.len(), 2, "{found:?}");
+    let has = |parts: [&str; 3]| found.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+    let why = "because a file system with several plates journals every change";
+    assert!(
+        has(["the policy of /renamed has `durability: none`", why, "chiton policy rm MOUNT/renamed"]),
+        "{found:?}"
+    );
+    assert!(
+        has(["the policy of /composed has `composition: rpcs`", why, "chiton policy set MOUNT/composed"]),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn subtrees_that_get_several_plates_are_named() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let from = tmp.path().join("from");
+    let format = FormatOptions { shards: 12, ..FormatOptions::default() };
+    Server::format(&from, &format, &world()).expect("formats");
+    let server = Server::start(&*from, options(), world()).expect("starts");
+    let making = client(&server);
+    for n in 0..16 {
+        making.mkdir_all(format!("/spread/d{n}")).expect("made");
+        making.mkdir_all(format!("/strong/d{n}")).expect("made");
+    }
+    for (dir, policy) in
+        [("/spread", "consistency: weak"), ("/near", "placement: near"), ("/flat", "consistency: weak")]
+    {
+        making.mkdir_all(dir).expect("made");
+        set_policy(&making, dir, policy);
+    }
+    for n in 0..16 {
+        making.mkdir_all(format!("/near/d{n}")).expect("made");
+        making.create_file(format!("/flat/f{n}"), b"text").expect("made");
+    }
+    drop(making);
+    server.shutdown().expect("ends");
+    let source = source(&from);
+    assert_eq!(examine(&source, 5).expect("examined").parted, ["/spread"]);
+    assert_eq!(examine(&source, 1).expect("examined").parted, [""; 0]);
 }

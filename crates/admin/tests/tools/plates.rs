@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use chiton_admin::fsck::{CheckError, Finding, Offline, Options, Summary, rebuild};
 use chiton_metastore::Batch;
-use chiton_model::{Make, Op};
-use chiton_namespace::{inode_row, tag};
+use chiton_model::{Make, Op, PolicyChange, RenameHow, XattrHow};
+use chiton_namespace::{StoredRow, inode_row, tag};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions, StartError};
 use chiton_types::{Cred, Ino, Mode, Name, PlateId, Position};
@@ -109,6 +109,75 @@ fn a_directory_with_two_names_on_different_plates_is_found() {
     drop(two);
     let names: Vec<_> = check(tmp.path()).1.iter().map(|f| f.problem.name()).collect();
     assert!(names.contains(&"extra-directory-entry"), "{names:?}");
+}
+
+#[test]
+fn a_file_whose_directory_is_on_another_plate_is_freed_under_policies_after_a_restart() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (server, dirs) = populated(tmp.path());
+    let name = |name: &str| Name::try_from(name).expect("a name");
+    let (policy, value) = (b"chiton.policy".to_vec(), b"data: lazy".to_vec());
+    let op = Op::SetXattr { ino: dirs[0], name: policy, value, how: XattrHow::Set };
+    ask(&server, PlateId(0), Call::Op { op, open: false });
+    let (from, to, how) = (dirs[1], dirs[2], RenameHow::Replace);
+    let op = Op::Rename { from, from_name: name("f"), to, to_name: name("moved"), how };
+    ask(&server, PlateId(2), Call::Op { op, open: false });
+    server.shutdown().expect("ends in order");
+    // Now no plate knows to which policies the directories of others belong.
+    let server = start(tmp.path());
+    let op = Op::Unlink { parent: to, name: name("moved") };
+    ask(&server, PlateId(2), Call::Op { op, open: false });
+    server.shutdown().expect("ends in order");
+    // The plates hear of each other some time after a start.
+    let freed = (0..20).any(|_| {
+        let server = start(tmp.path());
+        server.tidy().expect("tidies");
+        server.shutdown().expect("ends in order");
+        let (summary, found) = check(tmp.path());
+        assert_eq!(found, []);
+        summary.expect("checked").removed_but_open == 0
+    });
+    assert!(freed, "the file is not freed");
+}
+
+#[test]
+fn a_plate_whose_policies_differ_is_found() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (server, dirs) = populated(tmp.path());
+    let (name, value) = (b"chiton.policy".to_vec(), b"data: lazy".to_vec());
+    let op = Op::SetXattr { ino: dirs[1], name, value, how: XattrHow::Set };
+    ask(&server, PlateId(1), Call::Op { op, open: false });
+    server.shutdown().expect("ends in order");
+    assert_eq!(check(tmp.path()).1, []);
+    let policy = inode_row(tag::POLICY, dirs[1]);
+    let history = chiton_namespace::plate_row_key(tag::HISTORY, &1u64.to_be_bytes());
+    let words = [
+        format!("does not have the policy of directory {} as plate 1 has it", dirs[1]),
+        "does not have change 1 in its history of policies as plate 0 has it".to_owned(),
+    ];
+    for plate in [0, 2] {
+        for (key, words) in [&policy, &history].into_iter().zip(&words) {
+            // History is compared with that of plate 0.
+            if plate == 0 && *key == history {
+                continue;
+            }
+            let open =
+                || chiton_server::Offline::open(&tmp.path().into(), PlateId(plate), world()).expect("opens");
+            let before = open().meta().get(key).expect("read").expect("every plate has it");
+            let changed = PolicyChange { uid: 99, ..PolicyChange::decode(&before).expect("decodes") };
+            let changed = StoredRow::Policy(changed.ino, changed).value();
+            for value in [None, Some(changed)] {
+                open().meta().commit(&Batch::from_iter([(key.clone(), value)])).expect("committed");
+                let (summary, found) = check(tmp.path());
+                let found: Vec<_> = found.iter().filter(|f| f.problem.name() == "plates-differ").collect();
+                assert_eq!((found.len(), summary.expect("checked").findings), (1, 1), "{found:?}");
+                let said = found[0].to_string();
+                assert!(said.contains(&format!("plate {plate} {words}")), "{said}");
+            }
+            open().meta().commit(&Batch::from_iter([(key.clone(), Some(before))])).expect("committed");
+            assert_eq!(check(tmp.path()).1, []);
+        }
+    }
 }
 
 #[test]

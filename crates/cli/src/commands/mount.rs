@@ -8,6 +8,7 @@ use std::time::Duration;
 use chiton_client::data::DataMode;
 use chiton_client::{Client, ClientOptions};
 use chiton_decoupled::{Realms, RealmsOptions};
+use chiton_etcd::EtcdAddress;
 use chiton_fuse::{MountError, MountOptions, Unmounter};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{DataAddress, FormatError, Server};
@@ -19,11 +20,12 @@ use super::realm::MountedPath;
 use super::{format, realm, serve};
 use crate::args::{Data, Mount};
 use crate::failure::{Class, Failure, Outcome};
-use crate::{background, identity, log_file, reach, target};
+use crate::{background, identity, log_file, monitor, reach, target};
 
-const NO_SOURCE: &str = "name the file system: --data DIR, --server ADDRESS or --monitor etcd://HOST:PORT";
+const NO_SOURCE: &str = "name the file system: --data DIR, --server ADDRESS or --monitor etcd://HOST:PORT (or CHITON_MONITOR in the environment)";
 
 pub(crate) fn run(args: &Mount) -> Outcome {
+    let cluster = cluster(args)?;
     let mountpoint = found(&args.mountpoint, args.nonempty)?;
     if !args.foreground && !args.announce {
         return in_background(args, &mountpoint);
@@ -38,7 +40,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         ));
     }
     let metrics = serve::Metrics::start(args.inside.metrics)?;
-    let (server, source) = match (&args.data, &args.server, &args.monitor) {
+    let (server, source) = match (&args.data, &args.server, &cluster) {
         (Some(data), _, _) => {
             let data = target::absolute(data)?;
             (Some(start(&data, args, ending.clone())?), format!("chiton:{data}"))
@@ -48,7 +50,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         (None, None, None) => return Err(Failure::failed(NO_SOURCE)),
     };
     server.iter().for_each(|server| metrics.show(server));
-    let client = Arc::new(client(args, server.as_ref(), &mountpoint)?);
+    let client = Arc::new(client(args, server.as_ref(), cluster.as_ref(), &mountpoint)?);
     // A mount that may change nothing decouples nothing.
     let may_change = !args.inside.salvage && (args.data.is_some() || identity::may_write()?);
     let realms = if args.no_decouple || !may_change { None } else { Some(realms(args, &client)?) };
@@ -148,7 +150,24 @@ fn start(data: &DataAddress, args: &Mount, ending: serve::Ending) -> Outcome<Arc
     Ok(server)
 }
 
-fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outcome<Client> {
+/// The etcd of the cluster that is mounted, if it is one.
+fn cluster(args: &Mount) -> Outcome<Option<EtcdAddress>> {
+    match (&args.data, &args.server, &args.monitor) {
+        (_, _, Some(monitor)) => Ok(Some(monitor.clone())),
+        (None, None, None) => match monitor::of_environment()? {
+            None => Err(Failure::failed(NO_SOURCE)),
+            monitor => Ok(monitor),
+        },
+        (Some(_), _, None) | (_, Some(_), None) => Ok(None),
+    }
+}
+
+fn client(
+    args: &Mount,
+    server: Option<&Arc<Server>>,
+    cluster: Option<&EtcdAddress>,
+    mountpoint: &Path,
+) -> Outcome<Client> {
     let mut options = ClientOptions {
         identity: format!("mount {}, process {}", mountpoint.display(), std::process::id()),
         timeout: args.timeout.map(Duration::from_secs),
@@ -163,7 +182,7 @@ fn client(args: &Mount, server: Option<&Arc<Server>>, mountpoint: &Path) -> Outc
         Data::CloseToOpen => DataMode::CloseToOpen,
         Data::Lazy => DataMode::Lazy,
     };
-    let result = match (server, &args.server, &args.monitor) {
+    let result = match (server, &args.server, cluster) {
         (Some(server), _, _) => chiton_embedded::client(server, options),
         (None, Some(address), _) => {
             reach::probe(address, &mountpoint.display().to_string())?;

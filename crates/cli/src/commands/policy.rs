@@ -1,5 +1,6 @@
 //! `chiton policy`: policies of subtrees.
 
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -18,11 +19,14 @@ use crate::{reach, target};
 
 /// The attribute under which a directory's own policy is seen and set.
 const OWN: &str = "chiton.policy";
+/// In place of a file: the policy comes from a pipe.
+const STANDARD_INPUT: &str = "-";
 
 const EXAMPLES: &str = "\
 Examples:
   chiton policy set /mnt/chiton/scratch ramdisk     nothing below is durable, nothing waits for the disk
   chiton policy set /mnt/chiton/job my.yml          a policy of your own
+  echo 'placement: near' | chiton policy set /mnt/chiton/build -
   chiton policy explain /mnt/chiton/job/out         what holds there: who does what, who waits, what survives
   chiton policy list /mnt/chiton --history          all policies, and what changed when
   chiton policy rm /mnt/chiton/scratch              the policy of the directory around holds again
@@ -73,7 +77,7 @@ pub(crate) enum PolicyCommand {
 pub(crate) struct Set {
     /// A directory of a mount.
     pub(crate) path: PathBuf,
-    /// A policy file or a preset's name.
+    /// A policy file, a preset's name, or - for standard input.
     #[arg(required_unless_present_any = ["interfere", "inodes"])]
     pub(crate) policy: Option<String>,
     /// The rights of other clients while one has decoupled the subtree: allow, block or block_writes.
@@ -107,7 +111,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// A path of a mount, a policy file or a preset's name.
+    /// A path of a mount, a policy file, a preset's name, or - for a policy from standard input.
     pub(crate) what: String,
     /// Print JSON.
     #[arg(long)]
@@ -139,7 +143,7 @@ fn set(args: &Set) -> Outcome {
         Some(policy) => read_policy(policy)?,
         None => String::new(),
     };
-    let name = args.policy.as_deref().unwrap_or("the options");
+    let name = args.policy.as_deref().map_or("the options", shown_name);
     let given = [
         ("interfere_policy", args.interfere.clone()),
         ("allocated_inodes", args.inodes.map(|n| n.to_string())),
@@ -316,11 +320,11 @@ fn explain(args: &Explain) -> Outcome {
             let policy = Policy::resolve(&file, &Policy::default())?;
             Ok(Explanation::of_file(&file, &policy, &Support::LOCAL))
         })
-        .map_err(|fault| Failure::failed(format!("{}: {fault}", args.what)))?;
+        .map_err(|fault| Failure::failed(format!("{}: {fault}", shown_name(&args.what))))?;
     if args.json {
         println!("{}", serde_json::to_string(&explanation).map_err(Failure::failed)?);
     } else {
-        println!("{}\n\n{explanation}", args.what);
+        println!("{}\n\n{explanation}", shown_name(&args.what));
     }
     Ok(())
 }
@@ -345,8 +349,16 @@ fn explain_path(path: &Path, json: bool) -> Outcome {
     Ok(())
 }
 
-/// The text of a policy: of a file if there is one of this name, else of a preset.
+/// The text of a policy: of standard input, of a file if there is one of this name, else of a preset.
 fn read_policy(what: &str) -> Outcome<String> {
+    if what == STANDARD_INPUT {
+        // One byte more shows that there is more.
+        let mut bytes = Vec::new();
+        let read =
+            std::io::stdin().lock().take(chiton_policy::FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
+        read.map_err(|e| Failure::failed(format!("cannot read the policy from standard input: {e}")))?;
+        return text_of(shown_name(what), bytes);
+    }
     let path = Path::new(what);
     reach::answering(path)?;
     if !path.is_file() {
@@ -361,10 +373,26 @@ fn read_policy(what: &str) -> Outcome<String> {
     }
     let too_long = std::fs::metadata(path).is_ok_and(|m| m.len() > chiton_policy::FILE_BYTES_MAX as u64);
     if too_long {
-        let most = chiton_policy::FILE_BYTES_MAX;
-        return Err(Failure::failed(format!("{what} is too long: a policy has at most {most} bytes")));
+        return Err(is_too_long(what));
     }
     let bytes = std::fs::read(path).map_err(|e| Failure::failed(format!("cannot read {what}: {e}")))?;
+    text_of(what, bytes)
+}
+
+fn is_too_long(what: &str) -> Failure {
+    let most = chiton_policy::FILE_BYTES_MAX;
+    Failure::failed(format!("{what} is too long: a policy has at most {most} bytes"))
+}
+
+/// What messages call a policy.
+fn shown_name(what: &str) -> &str {
+    if what == STANDARD_INPUT { "standard input" } else { what }
+}
+
+fn text_of(what: &str, bytes: Vec<u8>) -> Outcome<String> {
+    if bytes.len() > chiton_policy::FILE_BYTES_MAX {
+        return Err(is_too_long(what));
+    }
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.split(|byte| *byte == b'\n').next_back().unwrap_or_default();
@@ -383,12 +411,12 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Reads it. The name is that of a file or a preset.
+    /// Reads it. The name is that of a file or a preset, or `-`: standard input.
     ///
     /// # Errors
     /// It is no policy, or none that is carried out: with line and column.
     pub(crate) fn read(name: &str) -> Outcome<Given> {
-        Given::new(name, read_policy(name)?)
+        Given::new(shown_name(name), read_policy(name)?)
     }
 
     fn new(name: &str, text: String) -> Outcome<Given> {

@@ -5,6 +5,7 @@ mod metrics;
 
 use std::sync::{Arc, Mutex, mpsc};
 
+use chiton_etcd::EtcdAddress;
 use chiton_journal::Progress;
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions, Trust};
@@ -15,7 +16,7 @@ use signal_hook::iterator::Signals;
 use crate::args::{Serve, ServerArgs};
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
-use crate::{identity, target};
+use crate::{identity, monitor, target};
 
 pub(crate) use metrics::Metrics;
 
@@ -29,8 +30,8 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         .map_err(|e| Failure::failed(format!("cannot listen for signals: {e}")))?;
     let data = target::absolute(&args.data)?;
     let metrics = Metrics::start(args.server.metrics)?;
-    if let Some(monitor) = &args.monitor {
-        return member::run(args, monitor, &data, &metrics, signals);
+    if let Some(monitor) = cluster(args, &data)? {
+        return member::run(args, &monitor, &data, &metrics, signals);
     }
     let (end, ended) = mpsc::channel();
     let fenced = Mutex::new(end.clone());
@@ -63,6 +64,43 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     }
     chiton_runtime::log_line!("shutting down: everything is made durable first");
     server.shutdown().map_err(Failure::failed)
+}
+
+/// The etcd of the cluster that the server joins, if it joins one. That of the environment counts for the storage of a cluster only: a
+/// machine may serve other file systems, too.
+fn cluster(args: &Serve, data: &DataAddress) -> Outcome<Option<EtcdAddress>> {
+    if let Some(monitor) = &args.monitor {
+        return Ok(Some(monitor.clone()));
+    }
+    let is_of_cluster = || Server::info_of_any(data).is_ok_and(|info| info.monitor.is_some());
+    let monitor = monitor::of_environment()?.filter(|_| is_of_cluster());
+    let of_cluster = [
+        (args.insecure, "--insecure"),
+        (!args.advertise.is_empty(), "--advertise"),
+        (!args.domain.is_empty(), "--domain"),
+        (args.weight.is_some(), "--weight"),
+        (args.standby, "--standby"),
+    ];
+    let given =
+        |options: &[(bool, &'static str)]| options.iter().find(|(given, _)| *given).map(|(_, name)| *name);
+    match &monitor {
+        None => match given(&of_cluster) {
+            None => Ok(None),
+            Some(option) => Err(Failure::failed(format!(
+                "{option} is for a server of a cluster: name the cluster with --monitor etcd://HOST:PORT"
+            ))),
+        },
+        Some(_) if args.listen.is_empty() => Err(Failure::failed(format!(
+            "{data} is the storage of a cluster: say where this server listens (--listen tcp:HOST:7117)"
+        ))),
+        Some(_) => match given(&[(args.server.take_over, "--take-over"), (args.server.salvage, "--salvage")])
+        {
+            None => Ok(monitor),
+            Some(option) => Err(Failure::failed(format!(
+                "{data} is the storage of a cluster, whose servers do not take {option}: leave it out"
+            ))),
+        },
+    }
 }
 
 /// The options as given.

@@ -73,6 +73,9 @@ impl Problem {
                 "restore the metadata store from a backup; without one, chiton dump saves what can be read, for chiton \
                  load into a new file system"
             }
+            Problem::PlatesDiffer { .. } => {
+                "start the servers and set the policy of the directory again (chiton policy set): all plates get that"
+            }
             Problem::BadRow { .. } => {
                 "restore the metadata store from a backup; what else can be read can be saved with chiton dump"
             }

@@ -51,6 +51,17 @@ impl fmt::Display for Problem {
             Problem::WrongPolicyHistory { version, is: None } => {
                 write!(f, "the history of policies has another change in the place of {version}")
             }
+            Problem::PlatesDiffer { plate, like, key } => {
+                write!(f, "plate {plate} does not have ")?;
+                match (tag_of(key), ino_of(key), key.last_chunk()) {
+                    (Some(tag::POLICY), Some(ino), _) => write!(f, "the policy of directory {ino}")?,
+                    (_, _, Some(version)) => {
+                        write!(f, "change {} in its history of policies", u64::from_be_bytes(*version))?;
+                    }
+                    (_, _, None) => write!(f, "the row {}", key.escape_ascii())?,
+                }
+                write!(f, " as plate {like} has it")
+            }
             Problem::UnreadableRows { after, before, cause } => {
                 f.write_str("the metadata store's rows ")?;
                 match (after.is_empty(), before.is_empty()) {

@@ -31,12 +31,19 @@ pub(super) fn grown(
         return Err(StartError::Became { data: from, cluster }.into());
     }
     let source = opened(&from, args.take_over)?;
-    let examined = growth::examine(&source).map_err(Failure::failed)?;
+    let examined = growth::examine(&source, args.plates).map_err(Failure::failed)?;
     if !examined.obstacles.is_empty() {
         return Err(Failure::failed(format!(
-            "{from} cannot become a cluster as it is: {}",
-            examined.obstacles.join("; ")
+            "{from} cannot become a cluster as it is:\n  {}\nthen end the mount and repeat the command",
+            examined.obstacles.join("\n  ")
         )));
+    }
+    if !examined.parted.is_empty() {
+        chiton_runtime::log_line!(
+            "chiton: subtrees that will lie on several plates: {}. Clients of the cluster work there through the servers, and cannot \
+             decouple them. A copy can be decoupled: in the cluster, make a directory, set the policy on it, and cp -a the files into it",
+            examined.parted.join(", ")
+        );
     }
     if examined.sessions > 0 {
         chiton_runtime::log_line!(
