@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chiton_admin::fsck::{CheckError, Finding, Offline, Options, Summary, rebuild};
 use chiton_metastore::Batch;
-use chiton_model::{Make, Op, PolicyChange, RenameHow, XattrHow};
+use chiton_model::{Make, Op, PolicyChange, XattrHow};
 use chiton_namespace::{StoredRow, inode_row, tag};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions, StartError};
@@ -109,35 +109,6 @@ fn a_directory_with_two_names_on_different_plates_is_found() {
     drop(two);
     let names: Vec<_> = check(tmp.path()).1.iter().map(|f| f.problem.name()).collect();
     assert!(names.contains(&"extra-directory-entry"), "{names:?}");
-}
-
-#[test]
-fn a_file_whose_directory_is_on_another_plate_is_freed_under_policies_after_a_restart() {
-    let tmp = tempfile::tempdir().expect("a directory");
-    let (server, dirs) = populated(tmp.path());
-    let name = |name: &str| Name::try_from(name).expect("a name");
-    let (policy, value) = (b"chiton.policy".to_vec(), b"data: lazy".to_vec());
-    let op = Op::SetXattr { ino: dirs[0], name: policy, value, how: XattrHow::Set };
-    ask(&server, PlateId(0), Call::Op { op, open: false });
-    let (from, to, how) = (dirs[1], dirs[2], RenameHow::Replace);
-    let op = Op::Rename { from, from_name: name("f"), to, to_name: name("moved"), how };
-    ask(&server, PlateId(2), Call::Op { op, open: false });
-    server.shutdown().expect("ends in order");
-    // Now no plate knows to which policies the directories of others belong.
-    let server = start(tmp.path());
-    let op = Op::Unlink { parent: to, name: name("moved") };
-    ask(&server, PlateId(2), Call::Op { op, open: false });
-    server.shutdown().expect("ends in order");
-    // The plates hear of each other some time after a start.
-    let freed = (0..20).any(|_| {
-        let server = start(tmp.path());
-        server.tidy().expect("tidies");
-        server.shutdown().expect("ends in order");
-        let (summary, found) = check(tmp.path());
-        assert_eq!(found, []);
-        summary.expect("checked").removed_but_open == 0
-    });
-    assert!(freed, "the file is not freed");
 }
 
 #[test]
