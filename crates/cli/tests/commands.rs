@@ -448,7 +448,7 @@ fn several_plates_are_formatted_served_and_checked() {
     assert_eq!(status()["journals"].as_array().map(Vec::len), Some(3));
     assert!(done(&["status", &data]).contains("plate 2: everything that was acknowledged"));
     done(&["fsck", &data]);
-    refused(&["fsck", &data, "--repair", "--yes"], 8, "has 3 plates, and chiton fsck --repair works only");
+    assert!(done(&["fsck", &data, "--repair", "--yes"]).contains("clean"));
     refused(&["fsck", &data, "--rebuild", "--yes"], 8, "has 3 plates");
     refused(&["serve", "--salvage", "--data", &data], 1, "has 3 plates");
     refused(&["view", "--data", &data, "/"], 1, "has 3 plates");

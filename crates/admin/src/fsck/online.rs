@@ -27,7 +27,7 @@ pub fn check_online(
     let cause = String::from_utf8_lossy(&journal).into_owned();
     let is_damaged = !cause.is_empty();
     if is_damaged {
-        found(Finding { problem: Problem::JournalDamage { cause }, path: None });
+        found(Finding { problem: Problem::JournalDamage { cause }, path: None, plate: None });
     }
     let mut result = check(&view, &view, &options, found, progress);
     if let Ok(summary) = &mut result {

@@ -4,7 +4,7 @@ mod remedy;
 mod words;
 
 use chiton_namespace::{ino_of, tag, tag_of};
-use chiton_types::{BlockId, Ino, Kind, Name, ShardId};
+use chiton_types::{BlockId, Ino, Kind, Name, PlateId, ShardId};
 
 /// Access control lists of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Lists {
 pub enum Problem {
     /// A row that does not decode.
     BadRow {
+        /// The plate that has the row.
+        plate: PlateId,
         key: Vec<u8>,
         /// The damage.
         cause: String,
@@ -86,8 +88,16 @@ pub enum Problem {
         /// The directory whose policy has the right content; `None`: the row belongs to another.
         is: Option<Ino>,
     },
+    /// A plate's copy of a directory's policy is not what the plate of the directory has.
+    StalePolicy {
+        /// The plate that has the copy.
+        plate: PlateId,
+        ino: Ino,
+    },
     /// Rows of the metadata store cannot be read, since its files are damaged.
     UnreadableRows {
+        /// The plate whose store it is.
+        plate: PlateId,
         /// The last row before them; empty if they are the first.
         after: Vec<u8>,
         /// They end before this; empty if there is nothing behind them.
@@ -191,6 +201,8 @@ pub enum Problem {
     },
     /// A block's reference count does not match the maps.
     WrongReferenceCount {
+        /// The plate that has the row.
+        plate: PlateId,
         block: BlockId,
         /// The recorded count; `None` without a row.
         says: Option<u32>,
@@ -224,18 +236,24 @@ pub enum Problem {
     },
     /// A block that nothing names, and that the server will not come across any more.
     LeakedBlock {
+        /// The plate of its writer.
+        plate: PlateId,
         block: BlockId,
         /// Its object's length in bytes.
         bytes: u64,
     },
     /// A block is on the list of those to be deleted, and a file needs it.
     GarbageInUse {
+        /// The plate that has the row.
+        plate: PlateId,
         block: BlockId,
         /// A file that refers to it.
         ino: Ino,
     },
     /// The next inode number of a shard is one that is in use.
     LowInodeCounter {
+        /// The plate that has the row.
+        plate: PlateId,
         shard: ShardId,
         /// The recorded value; 0 without a row.
         says: u64,
@@ -244,6 +262,8 @@ pub enum Problem {
     },
     /// The next session's id is one that is in use.
     LowSessionCounter {
+        /// The plate that has the row.
+        plate: PlateId,
         /// The recorded value; 0 without a row.
         says: u64,
         /// The smallest right value.
@@ -251,6 +271,8 @@ pub enum Problem {
     },
     /// The recorded number of inodes is wrong.
     WrongInodeCount {
+        /// The plate that has the row.
+        plate: PlateId,
         /// The recorded number; `None` without a row.
         says: Option<u64>,
         /// The actual number.
@@ -273,6 +295,7 @@ impl Problem {
             Problem::WrongHardLinks { .. } => "wrong-hard-links",
             Problem::WrongPolicy { .. } => "wrong-policy",
             Problem::WrongPolicyHistory { .. } => "wrong-policy-history",
+            Problem::StalePolicy { .. } => "stale-policy",
             Problem::UnreadableRows { .. } => "unreadable-rows",
             Problem::EntriesOutsideDirectory { .. } => "entries-outside-directory",
             Problem::WrongEntryType { .. } => "wrong-entry-type",
@@ -305,6 +328,22 @@ impl Problem {
         }
     }
 
+    /// The plate of the row that it is about, if each plate may have such a row.
+    pub fn plate(&self) -> Option<PlateId> {
+        match self {
+            Problem::BadRow { plate, .. }
+            | Problem::StalePolicy { plate, .. }
+            | Problem::UnreadableRows { plate, .. }
+            | Problem::WrongReferenceCount { plate, .. }
+            | Problem::LeakedBlock { plate, .. }
+            | Problem::GarbageInUse { plate, .. }
+            | Problem::LowInodeCounter { plate, .. }
+            | Problem::LowSessionCounter { plate, .. }
+            | Problem::WrongInodeCount { plate, .. } => Some(*plate),
+            _ => None,
+        }
+    }
+
     /// The inode that it is about, if it is about one.
     pub fn ino(&self) -> Option<Ino> {
         match self {
@@ -327,6 +366,7 @@ impl Problem {
             | Problem::LostInode { ino, .. }
             | Problem::WrongHardLinks { ino, .. }
             | Problem::WrongPolicy { ino, .. }
+            | Problem::StalePolicy { ino, .. }
             | Problem::ExtraDirectoryEntry { ino, .. }
             | Problem::WrongParent { ino, .. }
             | Problem::WrongLinkCount { ino, .. }

@@ -30,6 +30,7 @@ impl Problem {
             Problem::WrongPolicy { is: None, .. } => "remove the policy; the history keeps it",
             Problem::WrongPolicyHistory { is: Some(_), .. } => "write what the directory carries",
             Problem::WrongPolicyHistory { is: None, .. } => "remove the row",
+            Problem::StalePolicy { .. } => "write what the plate of the directory has",
             Problem::WrongEntryType { .. } => "write the inode's type into the entry",
             Problem::ExtraDirectoryEntry { .. } => "remove the second entry; the directory keeps the first",
             Problem::WrongParent { .. } => "write the directory that holds the entry into the inode",

@@ -51,7 +51,13 @@ impl fmt::Display for Problem {
             Problem::WrongPolicyHistory { version, is: None } => {
                 write!(f, "the history of policies has another change in the place of {version}")
             }
-            Problem::UnreadableRows { after, before, cause } => {
+            Problem::StalePolicy { plate, ino } => {
+                write!(
+                    f,
+                    "plate {plate} has another policy of directory {ino} than the directory's own plate"
+                )
+            }
+            Problem::UnreadableRows { after, before, cause, .. } => {
                 f.write_str("the metadata store's rows ")?;
                 match (after.is_empty(), before.is_empty()) {
                     (true, true) => f.write_str("cannot be read")?,
@@ -111,7 +117,7 @@ impl fmt::Display for Problem {
             Problem::ContentPastEnd { ino, says, is } => {
                 write!(f, "inode {ino} has a size of {says} and content up to {is}")
             }
-            Problem::WrongReferenceCount { block, says, is } => {
+            Problem::WrongReferenceCount { block, says, is, .. } => {
                 let count = |n: &Option<u32>| n.map_or("none".to_owned(), |n| n.to_string());
                 let (says, is) = (count(says), count(is));
                 write!(f, "block {} has a count of references of {says}; it should be {is}", block.key())
@@ -131,19 +137,19 @@ impl fmt::Display for Problem {
             Problem::CorruptBlock { block, ino, cause } => {
                 write!(f, "block {}, of inode {ino}, is corrupt: {cause}", block.key())
             }
-            Problem::LeakedBlock { block, bytes } => {
+            Problem::LeakedBlock { block, bytes, .. } => {
                 write!(f, "nothing names block {} ({bytes} bytes)", block.key())
             }
-            Problem::GarbageInUse { block, ino } => {
+            Problem::GarbageInUse { block, ino, .. } => {
                 write!(f, "block {} is to be deleted, but inode {ino} needs it", block.key())
             }
-            Problem::LowInodeCounter { shard, says, needs } => {
+            Problem::LowInodeCounter { shard, says, needs, .. } => {
                 write!(f, "the inode counter of shard {shard} stands at {says}; it must be {needs} or more")
             }
-            Problem::LowSessionCounter { says, needs } => {
+            Problem::LowSessionCounter { says, needs, .. } => {
                 write!(f, "the counter of sessions stands at {says}; it must be {needs} or more")
             }
-            Problem::WrongInodeCount { says, is } => {
+            Problem::WrongInodeCount { says, is, .. } => {
                 let says = says.map_or("is missing".to_owned(), |n| format!("says {n}"));
                 write!(f, "the number of inodes {says}; there are {is}")
             }
