@@ -21,6 +21,7 @@ pub(crate) mod cursor;
 mod inodes;
 mod offline;
 mod online;
+mod owed;
 mod pace;
 mod policies;
 mod problem;

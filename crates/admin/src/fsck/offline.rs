@@ -17,11 +17,10 @@
 //! - The rows of a plate are never ahead of its journal: an effect is durable in the journal before its rows reach the store.
 //! - A file system with a damaged journal is not repaired: the lost events may explain missing rows.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use chiton_engine::{OwedEffect, OwnRow, PeerState};
+use chiton_engine::OwnRow;
 use chiton_journal::{Journal, JournalError, Options as JournalOptions, Place, ReplayError, replay};
 use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::Objects;
@@ -29,15 +28,14 @@ use chiton_runtime::SharedWorld;
 use chiton_server::{
     Apply, AtRest, CarriedOut, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores,
 };
-use chiton_types::{PlateId, Position, ShardId, Time};
+use chiton_types::{PlateId, Position, Time};
 
+use crate::fsck::owed::owed;
 use crate::fsck::{
     CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, check_plates, repair,
     repair_plates,
 };
 use crate::{Overlay, RowsOfPlates};
-
-const PAGE_ROWS: usize = 4096;
 
 /// A file system in one's own hands.
 pub struct Offline {
@@ -61,9 +59,6 @@ struct PlateParts {
     /// The frames of the latter.
     settled: CarriedOut,
 }
-
-/// Effects by the plate that carries them out, each with the plate that owes it.
-type Owed = BTreeMap<PlateId, Vec<(PlateId, OwedEffect)>>;
 
 /// Rebuilds a metadata store that does not open, from its undamaged parts; returns a description of each step. The
 /// journal has the rows that are missing then.
@@ -197,7 +192,11 @@ impl Offline {
 
     /// Carries out in memory what plates owe each other.
     fn settle(&mut self) -> Result<(), StartError> {
-        for (to, effects) in self.owed().map_err(|e| not_replayed(&e))? {
+        if self.plates.len() == 1 {
+            return Ok(());
+        }
+        let views = self.plates.iter().map(|part| &*part.view as &dyn Metastore);
+        for (to, effects) in owed(views).map_err(|e| not_replayed(&e))? {
             let part = &self.plates[usize::from(to.0)];
             let settled = self.at_rest(part, part.view.clone())?.carry_out(&effects)?;
             self.plates[usize::from(to.0)].settled = settled;
@@ -313,40 +312,6 @@ impl Offline {
     /// Where its blocks and other objects are.
     pub fn objects(&self) -> Arc<dyn Objects> {
         self.objects.clone()
-    }
-
-    /// Effects that plates owe to others, which have not carried them out.
-    fn owed(&self) -> Result<Owed, StoreError> {
-        let (mut owed, mut carried_out) = (Owed::new(), BTreeMap::new());
-        for part in self.plates.iter().filter(|_| self.plates.len() > 1) {
-            let (mut start, end) = chiton_namespace::start_rows(ShardId(0));
-            loop {
-                let page = part.view.scan(Bound::Excluded(&start), Some(&end), PAGE_ROWS)?;
-                for (key, value) in &page {
-                    // A row that cannot be read is the check's to find.
-                    match PeerState::decode(key, value).ok().flatten() {
-                        Some(PeerState::Owed(effect)) if usize::from(effect.to.0) < self.plates.len() => {
-                            owed.entry(effect.to).or_default().push((part.plate, effect));
-                        }
-                        Some(PeerState::CarriedOut { from, upto }) => {
-                            carried_out.insert((from, part.plate), upto);
-                        }
-                        Some(PeerState::Owed(_) | PeerState::Guarded { .. }) | None => {}
-                    }
-                }
-                match page.into_iter().last() {
-                    Some((last, _)) => start = last,
-                    None => break,
-                }
-            }
-        }
-        owed.retain(|to, effects| {
-            effects.retain(|(from, effect)| {
-                carried_out.get(&(*from, *to)).is_none_or(|upto| *upto < effect.number)
-            });
-            !effects.is_empty()
-        });
-        Ok(owed)
     }
 
     fn options(&self, options: &Options) -> Options {

@@ -18,8 +18,8 @@ use chiton_server::{EmbeddedSession, FormatOptions, Server, ServerOptions};
 use chiton_types::{BlockId, Cred, Ino, Kind, Mode, Name, PlateId, Plates, Position, ShardId, Time};
 use chiton_wire::{Answer, Call};
 
-const PLATES: u16 = 2;
-const SHARDS: u16 = 4;
+pub(crate) const PLATES: u16 = 2;
+pub(crate) const SHARDS: u16 = 4;
 
 fn world() -> SharedWorld {
     Arc::new(RealWorld)
@@ -29,7 +29,7 @@ fn plates() -> Plates {
     Plates::new(SHARDS, PLATES).expect("fits")
 }
 
-fn plate_of(ino: Ino) -> PlateId {
+pub(crate) fn plate_of(ino: Ino) -> PlateId {
     plates().of(ino).expect("a plate")
 }
 
@@ -38,27 +38,27 @@ fn of_plate(ino: Ino) -> usize {
 }
 
 /// Sessions with a server, one at each plate.
-struct Hands(Vec<EmbeddedSession>);
+pub(crate) struct Hands(Vec<EmbeddedSession>);
 
 impl Hands {
-    fn begin(server: &Server) -> Hands {
+    pub(crate) fn begin(server: &Server) -> Hands {
         let begin = |plate| server.session_embedded_at(plate, "test", Box::new(|_| {})).expect("a session");
         Hands(plates().all().map(begin).collect())
     }
 
     /// Asks the plate of `at`.
-    fn op(&self, at: Ino, op: Op) -> Ino {
+    pub(crate) fn op(&self, at: Ino, op: Op) -> Ino {
         match self.0[of_plate(at)].ask(&Cred::ROOT, Call::Op { op, open: false }) {
             Ok(Answer::Op { outcome, .. }) => outcome.attr.map_or(Ino(0), |attr| attr.ino),
             other => panic!("{other:?}"),
         }
     }
 
-    fn make(&self, parent: Ino, text: &str, make: Make) -> Ino {
+    pub(crate) fn make(&self, parent: Ino, text: &str, make: Make) -> Ino {
         self.op(parent, Op::Make { parent, name: name(text), make, mode: Mode(0o755) })
     }
 
-    fn file(&self, parent: Ino, text: &str, content: &[u8]) -> Ino {
+    pub(crate) fn file(&self, parent: Ino, text: &str, content: &[u8]) -> Ino {
         self.make(parent, text, Make::File { content: content.to_vec() })
     }
 
