@@ -6,17 +6,17 @@
 //! ```
 //!
 //! Invariants:
-//! - A row that two plates have is that of the plate which owns its shard. Of the plates' own rows that bear one key, counts are added up,
-//!   and of positions and marks the highest counts.
+//! - A row of an inode or of a shard is that of the plate which owns the shard. Of the plates' own rows that bear one key, counts are added
+//!   up, and of positions and marks the highest counts.
 //! - Nothing is changed.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use chiton_engine::OwnRow;
+use chiton_engine::{MARK, OwnRow};
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
-use chiton_namespace::StoredRow;
+use chiton_namespace::{StoredRow, tag, tag_of};
 use chiton_types::{PlateId, Plates, ShardId};
 
 /// See the module.
@@ -38,14 +38,29 @@ impl RowsOfPlates {
         RowsOfPlates { plates, stores }
     }
 
-    fn owner(&self, key: &[u8]) -> Option<PlateId> {
-        let shard = key.first_chunk::<2>().map(|bytes| ShardId(u16::from_be_bytes(*bytes)))?;
-        self.plates.of_shard(shard)
+    pub(crate) fn plates(&self) -> Plates {
+        self.plates
     }
 
-    /// The marks of other plates' shards are in each store, and never change there.
+    /// The store of each plate.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = (PlateId, &dyn Metastore)> {
+        self.numbered().map(|(plate, store)| (plate, &**store))
+    }
+
+    /// The plate which has a row of an inode or of a shard. Others may have copies: of policies, and of marks.
+    fn owner(&self, key: &[u8]) -> Option<PlateId> {
+        home_of(Some(self.plates), key)
+    }
+
     fn counts(&self, plate: PlateId, key: &[u8]) -> bool {
-        !matches!(key, [_, _, chiton_engine::MARK]) || self.owner(key).is_none_or(|owner| owner == plate)
+        self.owner(key).is_none_or(|owner| owner == plate)
+    }
+
+    /// The plate which has all rows of a range; `None` if several may.
+    fn owner_of_range(&self, start: Bound<&[u8]>, end: Option<&[u8]>) -> Option<PlateId> {
+        let (Bound::Included(start) | Bound::Excluded(start)) = start else { return None };
+        let kind = start.first_chunk::<3>()?;
+        end.filter(|end| end.first_chunk::<3>() == Some(kind)).and_then(|_| self.owner(start))
     }
 
     fn row(&self, key: &[u8], mut found: Found) -> Option<Vec<u8>> {
@@ -54,9 +69,7 @@ impl RowsOfPlates {
         {
             return Some(together);
         }
-        let owner = self.owner(key);
-        let at = found.iter().position(|(plate, _)| Some(*plate) == owner).unwrap_or(0);
-        (!found.is_empty()).then(|| found.swap_remove(at).1)
+        (!found.is_empty()).then(|| found.swap_remove(0).1)
     }
 
     fn numbered(&self) -> impl Iterator<Item = (PlateId, &Arc<dyn Metastore>)> {
@@ -70,6 +83,11 @@ impl RowsOfPlates {
         end: Option<&[u8]>,
         limit: usize,
     ) -> Result<(Vec<Row>, Option<Vec<u8>>), StoreError> {
+        if let Some(owner) = self.owner_of_range(start, end) {
+            let page = self.stores[usize::from(owner.0)].scan(start, end, limit)?;
+            let upto = page.last().map(|(last, _)| last.clone());
+            return Ok((page, upto));
+        }
         let mut rows: BTreeMap<Vec<u8>, Found> = BTreeMap::new();
         let mut upto: Option<Vec<u8>> = None;
         for (plate, store) in self.numbered() {
@@ -92,6 +110,28 @@ impl RowsOfPlates {
             Some((key, value))
         });
         Ok((rows.collect(), upto))
+    }
+}
+
+/// The plate where a row of an inode or of a shard counts; `None` for rows that each plate has of its own. `plates`: `None` for one.
+pub(crate) fn home_of(plates: Option<Plates>, key: &[u8]) -> Option<PlateId> {
+    let is_of_shard = matches!(
+        tag_of(key)?,
+        tag::INODE
+            | tag::ENTRY
+            | tag::CONTENT
+            | tag::CHUNK
+            | tag::XATTRS
+            | tag::ORPHAN
+            | tag::LINKED
+            | tag::POLICY
+            | MARK
+    );
+    let shard = key.first_chunk::<2>().map(|bytes| ShardId(u16::from_be_bytes(*bytes)))?;
+    match plates {
+        _ if !is_of_shard => None,
+        None => Some(PlateId(0)),
+        Some(plates) => plates.of_shard(shard),
     }
 }
 

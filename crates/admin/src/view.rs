@@ -1,5 +1,5 @@
 //! The rows of one moment of a file system that is served, and the objects beside them, as its server gives them to root and
-//! to its own user.
+//! to its own user. Of a file system with several plates each has a view of its own, of a moment that fits those of the others.
 //!
 //! Invariants:
 //! - Nothing is changed through it.
@@ -13,16 +13,24 @@ use std::sync::Arc;
 use chiton_client::Client;
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::{ObjectError, ObjectInfo, Objects};
-use chiton_types::{Malformed, Refusal, Take};
+use chiton_types::{Malformed, PlateId, Refusal, Take};
 
 /// Bytes in one request.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// A view of a running server. Dropping it ends it.
+/// A view of a plate of a running server. It ends when the views of all plates are dropped.
+#[derive(Clone)]
 pub struct View {
+    opened: Arc<Opened>,
+    plate: PlateId,
+}
+
+/// A view of all plates.
+struct Opened {
     client: Arc<Client>,
     id: u64,
     shards: Option<u16>,
+    plates: u16,
 }
 
 /// The reason why there is no view.
@@ -57,8 +65,8 @@ impl View {
                     "only root and the user of the server may look at the rows of a file system".to_owned()
                 }
                 Refusal::Unsupported => {
-                    "a file system with several plates, or such a metadata store, gives no view of one moment: end the server, and look \
-                     at what it served"
+                    "such a metadata store gives no view of one moment, or the plates of the file system do not all run on one server: \
+                     end the servers, and look at what they served"
                         .to_owned()
                 }
                 refusal => format!("the server gives no view of its rows: {refusal}; its log says why"),
@@ -71,12 +79,25 @@ impl View {
         })?;
         let id = answer["view"].as_u64().unwrap_or_default();
         let shards = answer["shards"].as_u64().and_then(|n| u16::try_from(n).ok());
-        Ok(View { client: client.clone(), id, shards })
+        let plates = answer["plates"].as_u64().and_then(|n| u16::try_from(n).ok()).unwrap_or(1);
+        let opened = Opened { client: client.clone(), id, shards, plates };
+        Ok(View { opened: Arc::new(opened), plate: PlateId(0) })
+    }
+
+    /// Number of plates of the file system.
+    pub fn plates(&self) -> u16 {
+        self.opened.plates
+    }
+
+    /// The same moment of another plate. Objects are the same in all.
+    #[must_use]
+    pub fn of_plate(&self, plate: PlateId) -> View {
+        View { opened: self.opened.clone(), plate }
     }
 
     /// Number of shards of the file system, if the server reports it.
     pub fn shards(&self) -> Option<u16> {
-        self.shards
+        self.opened.shards
     }
 
     /// Extends the view's life to a minute from now.
@@ -88,7 +109,7 @@ impl View {
     }
 
     pub(crate) fn ask(&self, words: &str) -> Result<Vec<u8>, Refusal> {
-        self.client.admin(&format!("view {} {words}", self.id))
+        self.opened.client.admin(&format!("view {}.{} {words}", self.opened.id, self.plate.0))
     }
 
     fn rows(&self, words: &str) -> Result<Vec<u8>, StoreError> {
@@ -121,10 +142,10 @@ fn hex(key: &[u8]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Drop for View {
+impl Drop for Opened {
     fn drop(&mut self) {
         // If this fails, the view expires.
-        let _ = self.ask("close");
+        let _ = self.client.admin(&format!("view {} close", self.id));
     }
 }
 

@@ -126,7 +126,7 @@ fn a_cluster_is_made_once_and_foreign_data_is_refused() {
     );
     site.done(&["cluster", "init", "--monitor", &second, "--data", &other, "--plates", "4"]);
     site.refused(&["serve", "--data", &data], 1, "belongs to a cluster");
-    site.refused(&["fsck", "--repair", "--yes", &data], 8, "has 4 plates");
+    assert!(site.done(&["fsck", "--repair", "--yes", &data]).contains("clean"));
     let said = site.done(&["fsck", &data]);
     assert!(said.contains("1 inodes (1 directories)") && said.contains("clean"), "{said}");
     site.refused(

@@ -66,7 +66,7 @@ pub use decoupled::{Creates, LazyApply};
 pub use engine::Engine;
 pub use lifecycle::Opened;
 pub use moment::{Health, Moment};
-pub use peers::{PeerGauges, PeerState};
+pub use peers::{OwedEffect, PeerGauges, PeerState};
 pub use replay::ReplayFault;
 pub use rows::{
     MARK, OwnRow, OwnRows, POSITION_KEY, SESSION, SESSION_MARK_KEY, SESSION_OVER, SWEPT, mark_key,

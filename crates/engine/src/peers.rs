@@ -50,7 +50,7 @@ pub(crate) use carrying::Resolving;
 pub(crate) use crossing::{Crossing, made_elsewhere};
 pub use gauges::PeerGauges;
 pub(crate) use moves::moves_directory;
-pub use rows::PeerState;
+pub use rows::{OwedEffect, PeerState};
 pub(crate) use rows::{PeerRows, TAGS};
 
 /// What a plate knows of operations over plates, and of the other plates.

@@ -41,14 +41,12 @@ pub(crate) fn changes(call: &Call) -> bool {
     }
 }
 
-/// True for calls that work only for a file system with one plate so far: policies within a batch, and views of all
-/// rows at one moment.
+/// True for calls that work only for a file system with one plate so far: policies within a batch.
 pub(crate) fn needs_one_plate(call: &Call) -> bool {
     match call {
         Call::Batch { .. } => call.ops().iter().any(|op| {
             matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name))
         }),
-        Call::Admin { what } => what.starts_with("view "),
         _ => false,
     }
 }

@@ -126,6 +126,11 @@ impl Plate {
         outcome
     }
 
+    /// Whether a checkpoint failed, whose rows are kept for the next try.
+    pub(crate) fn has_begun_checkpoint(&self) -> bool {
+        self.checkpoints.begun.lock().is_some()
+    }
+
     /// Writes checkpoints until little is left for the next, and has the store rest on no log of its own.
     pub(crate) fn settle(&self) -> Result<(), String> {
         for _ in 0..SETTLE_ROUNDS {

@@ -90,7 +90,7 @@ pub use embed::EmbeddedSession;
 pub use error::{FormatError, ShutdownError, StartError};
 pub use format::{FilesystemInfo, FormatOptions, PLATES_MAX};
 pub use growth::{BECAME_FILE, Became, GrowthTarget, next_session_id};
-pub use offline::{Applied, Apply, Offline};
+pub use offline::{Applied, Apply, CarriedOut, Offline};
 pub use options::ServerOptions;
 pub use ownership::Ownership;
 pub use peers::{PeerIdentity, PeerServer};

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use chiton_journal::{Frame, Identity, Place, Progress, ReplayError, replay};
 use chiton_metastore::{Batch, Metastore, StoreError};
 use chiton_model::{Event, FrameEvents};
-use chiton_namespace::{Namespace, StoredRow, rows_with_tag, tag};
+use chiton_namespace::{Fetched, Namespace, Need, StoredRow, rows_with_tag, tag};
 use chiton_runtime::SharedWorld;
-use chiton_types::frame::FrameHeader;
+use chiton_types::frame::{FrameHeader, encode_frame};
 use chiton_types::{PlateId, Position, ShardId};
 
 use crate::address::DataAddress;
@@ -31,7 +31,7 @@ use crate::rows::install;
 use crate::server::Server;
 use crate::startup::{EPOCH, namespace_of, start_rows, store_error};
 use crate::stores::{Source, Stores};
-use chiton_engine::{Engine, Moment, POSITION_KEY, ReplayFault, Settings, position_value};
+use chiton_engine::{Engine, Moment, OwedEffect, POSITION_KEY, ReplayFault, Settings, position_value};
 
 /// Changed rows that are committed at a time.
 const BATCH_ROWS: usize = 50_000;
@@ -217,22 +217,8 @@ impl Offline {
         mut what: Apply<'_>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Applied, StartError> {
-        let m = Moment { now: self.world.now(), mono: self.world.monotonic(), ..Moment::default() };
-        let (ns, mut rows) = namespace_of(&self.meta, self.info.shards)?;
-        let was = rows.position;
-        rows.position = rows.position.max(what.after);
-        let start = rows.position;
-        let options = ServerOptions::default();
-        let settings = Settings {
-            dirty_rows_max: usize::MAX,
-            ..options.engine_settings((self.plate, self.info.plates()), chiton_types::Ino::ROOT)
-        };
-        let mut applying = Applying {
-            engine: Engine::from_rows(settings, ns, rows, &m),
-            meta: &*self.meta,
-            m,
-            done: Applied::default(),
-        };
+        let (mut applying, was) = self.applying(what.after)?;
+        let start = applying.engine.position();
         let mut visit = |frame: &Frame<'_>| {
             if frame.last() > what.upto {
                 return Err(Stop::Enough);
@@ -252,6 +238,66 @@ impl Offline {
         applying.done.stored = applying.engine.position();
         Ok(applying.done)
     }
+
+    /// Carries out effects that other plates owe to this one, on a store that has all of its journal, and commits the rows. The journal
+    /// must get the frames before the rows become durable.
+    ///
+    /// # Errors
+    /// As [`Offline::apply`].
+    pub fn carry_out(&self, effects: &[(PlateId, OwedEffect)]) -> Result<CarriedOut, StartError> {
+        let (mut applying, was) = self.applying(Position(0))?;
+        let mut done = CarriedOut::default();
+        for (from, effect) in effects {
+            let frame = loop {
+                match applying.engine.effect_frame_at_rest(*from, effect) {
+                    Ok(frame) => break frame,
+                    Err(ReplayFault::Missing(needs)) => applying.fetch(&needs)?,
+                    Err(ReplayFault::Malformed(_) | ReplayFault::Misfit(..)) => {
+                        return Err(StartError::Corrupt(format!(
+                            "effect {} that plate {from} owes to plate {} does not decode",
+                            effect.number, self.plate
+                        )));
+                    }
+                }
+            };
+            let Some((header, payload)) = frame else { continue };
+            encode_frame(&mut done.frames, &header, &payload);
+            done.events += u64::from(header.event_count);
+            let first = applying.engine.position().next();
+            let frame = Frame { first, header, payload: &payload, segment: 0, offset: 0 };
+            let select = &mut |_: Position, _: &FrameHeader, _: &Event| true;
+            let upto = Position(u64::MAX);
+            applying.frame(&frame, &mut Apply { after: Position(0), upto, select, skip_misfits: false })?;
+        }
+        if applying.engine.position() > was {
+            applying.commit()?;
+        }
+        Ok(done)
+    }
+
+    /// An engine over the rows of the store, and the position of these. The engine takes those up to `after` for applied.
+    fn applying(&self, after: Position) -> Result<(Applying<'_>, Position), StartError> {
+        let m = Moment { now: self.world.now(), mono: self.world.monotonic(), ..Moment::default() };
+        let (ns, mut rows) = namespace_of(&self.meta, self.info.shards)?;
+        let stored = rows.position;
+        rows.position = rows.position.max(after);
+        let options = ServerOptions::default();
+        let settings = Settings {
+            dirty_rows_max: usize::MAX,
+            ..options.engine_settings((self.plate, self.info.plates()), chiton_types::Ino::ROOT)
+        };
+        let engine = Engine::from_rows(settings, ns, rows, &m);
+        Ok((Applying { engine, meta: &*self.meta, m, done: Applied::default() }, stored))
+    }
+}
+
+/// What a journal gets for effects that are carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CarriedOut {
+    /// Encoded frames, to be appended.
+    pub frames: Vec<u8>,
+    /// Number of events in them.
+    pub events: u64,
 }
 
 impl Drop for Offline {
@@ -303,11 +349,8 @@ impl Applying<'_> {
                     )));
                 }
                 Err(ReplayFault::Missing(needs)) => {
-                    let generation = self.engine.namespace().generation();
-                    let source = Source(self.meta);
-                    let fetched = needs.iter().map(|need| Namespace::fetch(&source, need));
-                    match fetched.collect::<Result<_, _>>() {
-                        Ok(fetched) => {
+                    match self.rows(&needs) {
+                        Ok((fetched, generation)) => {
                             install(&mut self.engine, fetched, generation).map_err(StartError::Corrupt)?;
                         }
                         // The next event rests on rows that cannot be read.
@@ -326,6 +369,19 @@ impl Applying<'_> {
             self.commit()?;
         }
         Ok(())
+    }
+
+    /// Reads rows, of a generation.
+    fn rows(&mut self, needs: &[Need]) -> Result<(Vec<Fetched>, u64), StoreError> {
+        let generation = self.engine.namespace().generation();
+        let source = Source(self.meta);
+        let fetched = needs.iter().map(|need| Namespace::fetch(&source, need));
+        Ok((fetched.collect::<Result<_, _>>()?, generation))
+    }
+
+    fn fetch(&mut self, needs: &[Need]) -> Result<(), StartError> {
+        let (fetched, generation) = self.rows(needs).map_err(|e| store_error(&e))?;
+        install(&mut self.engine, fetched, generation).map_err(StartError::Corrupt)
     }
 
     fn commit(&mut self) -> Result<(), StartError> {

@@ -69,7 +69,7 @@ pub fn check_realms(disk: &Arc<Disk>, plates: Plates, strays: bool) -> Result<()
     }
     nothing_apart(&*objects)?;
     let rows = rows.into_iter().map(|rows| rows as Arc<dyn Metastore>).collect();
-    checkers::structure::check(&RowsOfPlates::new(plates, rows), &*objects)
+    checkers::structure::check_plates(&RowsOfPlates::new(plates, rows), &*objects)
 }
 
 /// Checks that no plate guards a row for another or owes it an effect.

@@ -1,7 +1,9 @@
 //! The last pass merges by block: references in maps, reference counts, blocks to delete, and objects in the store.
 
+use std::collections::BTreeMap;
+
 use chiton_objects::{ObjectError, block, read_block};
-use chiton_types::{BlockId, Ino};
+use chiton_types::{BlockId, Ino, PlateId};
 
 use crate::fsck::census::ByBlock;
 use crate::fsck::cursor::Cursor;
@@ -12,9 +14,10 @@ const PAGE: usize = 1_000;
 /// Maximum number of extents of one block that should be marked as shared and are reported in one check.
 const UNSHARED_MAX: usize = 1_000;
 
-/// The references to a block.
+/// The references to a block, by one plate.
 #[derive(Default)]
 struct Named {
+    plate: PlateId,
     extents: u32,
     /// The first extent's file and chunk.
     by: (u64, u32),
@@ -25,16 +28,16 @@ struct Named {
 }
 
 struct Cursors {
-    extents: Cursor<33>,
-    references: Cursor<20>,
-    garbage: Cursor<16>,
+    extents: Cursor<35>,
+    references: Cursor<22>,
+    garbage: Cursor<18>,
     objects: Cursor<24>,
     sessions: Cursor<8>,
     swept: Cursor<8>,
 }
 
 pub(crate) fn check(run: &mut Run<'_>, sorted: ByBlock) -> Result<(), CheckError> {
-    let ByBlock { extents, references, garbage, sessions, swept, session_mark, maps_whole } = sorted;
+    let ByBlock { extents, references, garbage, sessions, swept, session_marks, maps_whole } = sorted;
     let objects = list(run)?;
     let total = objects.len();
     let mut c = Cursors {
@@ -49,13 +52,13 @@ pub(crate) fn check(run: &mut Run<'_>, sorted: ByBlock) -> Result<(), CheckError
     while let Some(pair) = c.lowest() {
         let block = BlockId { writer: pair.0, number: pair.1 };
         let named = c.named(pair)?;
-        let mut says = None;
+        let mut counts: BTreeMap<PlateId, u32> = BTreeMap::new();
         while let Some(r) = c.references.take_pair(pair)? {
-            says = Some(u32_at(&r, 16));
+            counts.insert(plate_at(&r), u32_at(&r, 18));
         }
-        let mut garbage = false;
-        while c.garbage.take_pair(pair)?.is_some() {
-            garbage = true;
+        let mut garbage: Vec<PlateId> = Vec::new();
+        while let Some(r) = c.garbage.take_pair(pair)? {
+            garbage.push(plate_at(&r));
         }
         let mut object = None;
         while let Some(r) = c.objects.take_pair(pair)? {
@@ -64,21 +67,30 @@ pub(crate) fn check(run: &mut Run<'_>, sorted: ByBlock) -> Result<(), CheckError
             run.report_progress("blocks", done, total);
         }
         if maps_whole {
-            check_references(run, block, &named, says)?;
-        }
-        if named.extents > 0 {
-            if garbage {
-                run.report(Problem::GarbageInUse { block, ino: Ino(named.by.0) })?;
+            for named in &named {
+                check_references(run, block, named, counts.remove(&named.plate))?;
             }
-            check_object(run, block, &named, object)?;
-        } else if let Some(bytes) = object.filter(|_| !garbage && says.is_none() && maps_whole) {
+            for (plate, count) in &counts {
+                check_references(run, block, &Named { plate: *plate, ..Named::default() }, Some(*count))?;
+            }
+        }
+        if let Some(first) = named.first() {
+            let ino = Ino(first.by.0);
+            for &plate in &garbage {
+                run.report(Problem::GarbageInUse { plate, block, ino })?;
+            }
+            let end = named.iter().map(|named| named.end).max().unwrap_or_default();
+            check_object(run, block, first.by, end, object)?;
+        } else if let Some(bytes) = object.filter(|_| garbage.is_empty() && counts.is_empty() && maps_whole) {
             let held = c.sessions.seek(block.writer)?;
             let swept = c.swept.seek(block.writer)?;
-            let unknown = block.writer >= session_mark && !run.options.live;
+            let plate = run.rows.of_session(block.writer);
+            let mark = plate.map(|plate| session_marks.get(&plate).copied().unwrap_or(0));
+            let unknown = mark.is_none_or(|mark| block.writer >= mark) && !run.options.live;
             if held {
                 run.summary.blocks_of_sessions += 1;
             } else if swept || unknown {
-                run.report(Problem::LeakedBlock { block, bytes })?;
+                run.report(Problem::LeakedBlock { plate: plate.unwrap_or_default(), block, bytes })?;
             } else {
                 run.summary.blocks_to_sweep += 1;
             }
@@ -98,21 +110,28 @@ impl Cursors {
         heads.into_iter().flatten().min()
     }
 
-    fn named(&mut self, pair: (u64, u64)) -> Result<Named, CheckError> {
-        let mut named = Named::default();
+    /// The references to a block by each plate that names it.
+    fn named(&mut self, pair: (u64, u64)) -> Result<Vec<Named>, CheckError> {
+        let mut all: Vec<Named> = Vec::new();
         while let Some(r) = self.extents.take_pair(pair)? {
-            let by = (u64_at(&r, 16), u32_at(&r, 24));
-            if named.extents == 0 {
-                named.by = by;
+            let (plate, by) = (plate_at(&r), (u64_at(&r, 18), u32_at(&r, 26)));
+            if all.last().is_none_or(|named| named.plate != plate) {
+                all.push(Named { plate, by, ..Named::default() });
             }
+            let Some(named) = all.last_mut() else { continue };
             named.extents = named.extents.saturating_add(1);
-            named.end = named.end.max(u32_at(&r, 29));
-            if r[28] == 0 && named.unshared.len() < UNSHARED_MAX {
+            named.end = named.end.max(u32_at(&r, 31));
+            if r[30] == 0 && named.unshared.len() < UNSHARED_MAX {
                 named.unshared.push(by);
             }
         }
-        Ok(named)
+        Ok(all)
     }
+}
+
+/// The plate in a record about a block.
+fn plate_at(record: &[u8]) -> PlateId {
+    PlateId(u16::from_be_bytes([record[16], record[17]]))
 }
 
 /// All objects of blocks: writer, number, bytes.
@@ -149,7 +168,7 @@ fn check_references(
     }
     let is = (named.extents > 0 && !alone).then_some(named.extents);
     if says != is {
-        run.report(Problem::WrongReferenceCount { block, says, is })?;
+        run.report(Problem::WrongReferenceCount { plate: named.plate, block, says, is })?;
     }
     Ok(())
 }
@@ -157,10 +176,11 @@ fn check_references(
 fn check_object(
     run: &mut Run<'_>,
     block: BlockId,
-    named: &Named,
+    by: (u64, u32),
+    end: u32,
     listed: Option<u64>,
 ) -> Result<(), CheckError> {
-    let (ino, chunk) = (Ino(named.by.0), named.by.1);
+    let (ino, chunk) = (Ino(by.0), by.1);
     let key = block.key();
     // It may have been put after the list was read.
     let bytes = match listed.map_or_else(|| run.objects.size(&key), Ok) {
@@ -173,8 +193,8 @@ fn check_object(
     let corrupt = |cause| Problem::CorruptBlock { block, ino, cause };
     match block::payload_bytes_of(bytes) {
         None => return run.report(corrupt(format!("{bytes} bytes are no length of a block"))),
-        Some(payload) if payload < u64::from(named.end) => {
-            let cause = format!("it has {payload} bytes, and {} are needed", named.end);
+        Some(payload) if payload < u64::from(end) => {
+            let cause = format!("it has {payload} bytes, and {end} are needed");
             return run.report(corrupt(cause));
         }
         Some(_) => {}

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use chiton_engine::{MARK, OwnRow, POSITION_KEY, SESSION, SESSION_OVER, SWEPT};
+use chiton_engine::{MARK, OwnRow, POSITION_KEY, SESSION, SESSION_OVER, SWEPT, mark_key};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl};
 use chiton_namespace::{INODE_KEY_BYTES, StoredInode, StoredRow, ino_of, rest_of_plate_row, tag, tag_of};
-use chiton_types::{Ino, Kind, Position, ShardId};
+use chiton_types::{Ino, Kind, PlateId, Position, ShardId};
 
 use crate::fsck::policies::Policies;
 use crate::fsck::rows::{Gap, each_readable_row};
@@ -49,18 +49,18 @@ pub(crate) struct ByInode {
 /// The records that the pass over blocks merges. Each begins with a writer; all but the last two with writer and
 /// number.
 pub(crate) struct ByBlock {
-    /// writer, number, ino, chunk u32, shared u8, end within the block u32.
-    pub(crate) extents: Sorter<33>,
-    /// writer, number, count u32.
-    pub(crate) references: Sorter<20>,
-    /// writer, number.
-    pub(crate) garbage: Sorter<16>,
+    /// writer, number, plate u16, ino, chunk u32, shared u8, end within the block u32.
+    pub(crate) extents: Sorter<35>,
+    /// writer, number, plate u16, count u32.
+    pub(crate) references: Sorter<22>,
+    /// writer, number, plate u16.
+    pub(crate) garbage: Sorter<18>,
     /// writer.
     pub(crate) sessions: Sorter<8>,
     /// writer.
     pub(crate) swept: Sorter<8>,
-    /// Session ids below may have been given out.
-    pub(crate) session_mark: u64,
+    /// By plate: session ids below may have been given out.
+    pub(crate) session_marks: BTreeMap<PlateId, u64>,
     /// All maps were readable, so a block without a reference is not needed.
     pub(crate) maps_whole: bool,
 }
@@ -68,16 +68,21 @@ pub(crate) struct ByBlock {
 pub(crate) struct Census {
     by_inode: ByInode,
     by_block: ByBlock,
-    marks: BTreeMap<ShardId, u64>,
+    /// The plate whose rows are being read.
+    plate: PlateId,
+    marks: BTreeMap<(PlateId, ShardId), u64>,
     /// One past the highest counter in use.
     needed: BTreeMap<ShardId, u64>,
-    /// The highest id of an existing session, or of one that wrote a block in use.
-    session_last: u64,
+    /// By plate: the highest id of an existing session, or of one that wrote a block in use.
+    sessions_last: BTreeMap<PlateId, u64>,
+    /// The row of the plate's position is there.
     position: bool,
+    /// The plate's own count of its inodes.
     inode_count: Option<u64>,
+    /// The plate's inodes.
+    inodes: u64,
     /// Directory whose entries are being counted, entries, bad ones.
     counting: (u64, u64, u64),
-    bad_inodes: u64,
     policies: Policies,
 }
 
@@ -100,34 +105,39 @@ pub(crate) fn take(run: &mut Run<'_>) -> Result<Census, CheckError> {
             garbage: run.sorter(),
             sessions: run.sorter(),
             swept: run.sorter(),
-            session_mark: 0,
+            session_marks: BTreeMap::new(),
             maps_whole: true,
         },
+        plate: PlateId(0),
         marks: BTreeMap::new(),
         needed: BTreeMap::new(),
-        session_last: 0,
+        sessions_last: BTreeMap::new(),
         position: false,
         inode_count: None,
+        inodes: 0,
         counting: (0, 0, 0),
-        bad_inodes: 0,
         policies: Policies::default(),
     };
-    let total = run.store.stats()?.rows_approx;
-    let store = run.store;
-    each_readable_row(store, |row| match row {
-        Ok((key, value)) => {
-            run.summary.rows += 1;
-            run.read((key.len() + value.len()) as u64);
-            run.report_progress("rows", run.summary.rows, total);
-            census.row(run, &key, &value)
-        }
-        Err(Gap { after, before, cause }) => {
-            census.by_block.maps_whole = false;
-            run.summary.unreadable += 1;
-            run.report(Problem::UnreadableRows { after, before, cause })
-        }
-    })?;
-    census.entry_of(None, 0)?;
+    let total = run.rows.joint.stats()?.rows_approx;
+    for (plate, store) in run.rows.parts.clone() {
+        (census.plate, census.position, census.inode_count, census.inodes) = (plate, false, None, 0);
+        let unreadable_before = run.summary.unreadable;
+        each_readable_row(store, |row| match row {
+            Ok((key, value)) => {
+                run.summary.rows += 1;
+                run.read((key.len() + value.len()) as u64);
+                run.report_progress("rows", run.summary.rows, total);
+                census.row(run, &key, &value)
+            }
+            Err(Gap { after, before, cause }) => {
+                census.by_block.maps_whole = false;
+                run.summary.unreadable += 1;
+                run.report(Problem::UnreadableRows { plate, after, before, cause })
+            }
+        })?;
+        census.entry_of(None, 0)?;
+        census.plate_rows(run, run.summary.unreadable == unreadable_before)?;
+    }
     census.counters(run)?;
     census.policies.check(run)?;
     Ok(census)
@@ -144,6 +154,11 @@ impl Census {
             Ok(None) => return self.own_row(run, key, value),
             Err(corrupt) => return self.bad_row(run, key, &corrupt.cause),
         };
+        let is_copy = run.rows.is_copy(self.plate, key);
+        if is_copy && !matches!(row, StoredRow::Policy(..)) {
+            // Nothing reads it.
+            return Ok(());
+        }
         match row {
             StoredRow::Inode(inode) => self.inode(run, &inode)?,
             StoredRow::Entry { dir, name, ino, kind, .. } => {
@@ -160,8 +175,9 @@ impl Census {
                 for e in chunk.extents() {
                     let (block, end) = (e.block, e.block_offset + e.len);
                     let shared = u8::from(e.shared);
-                    self.session_last = self.session_last.max(block.writer);
-                    self.by_block.extents.push(packed![block.writer, block.number, ino.0, n, shared, end])?;
+                    self.use_session(run, block.writer);
+                    let extent = packed![block.writer, block.number, self.plate.0, ino.0, n, shared, end];
+                    self.by_block.extents.push(extent)?;
                 }
             }
             StoredRow::Xattrs(ino, all) => {
@@ -175,11 +191,15 @@ impl Census {
                 self.by_inode.xattrs.push(packed![ino.0, access, default])?;
             }
             StoredRow::References(block, count) => {
-                self.by_block.references.push(packed![block.writer, block.number, count])?;
+                self.by_block.references.push(packed![block.writer, block.number, self.plate.0, count])?;
             }
-            StoredRow::Garbage(block) => self.by_block.garbage.push(packed![block.writer, block.number])?,
+            StoredRow::Garbage(block) => {
+                self.by_block.garbage.push(packed![block.writer, block.number, self.plate.0])?;
+            }
             StoredRow::Orphan(ino) => self.by_inode.orphans.push(packed![ino.0])?,
-            StoredRow::Policy(..) | StoredRow::PolicyChange(..) => self.policies.note(&row),
+            StoredRow::Policy(..) | StoredRow::PolicyChange(..) => {
+                self.policies.note(self.plate, is_copy, &row);
+            }
             StoredRow::Linked(ino, dirs) => {
                 for dir in &dirs {
                     self.by_inode.linked.push(packed![ino.0, dir.0])?;
@@ -191,7 +211,7 @@ impl Census {
             }
             // Only their decoding is checked; their blocks belong to a writer like any other.
             StoredRow::Decoupling(decoupling) => {
-                self.session_last = self.session_last.max(decoupling.map.writer());
+                self.use_session(run, decoupling.map.writer());
             }
             StoredRow::DecouplingLast(_) | StoredRow::Image(..) => {}
             StoredRow::InodeCount(count) => self.inode_count = Some(count),
@@ -201,6 +221,7 @@ impl Census {
 
     fn inode(&mut self, run: &mut Run<'_>, i: &StoredInode) -> Result<(), CheckError> {
         run.summary.inodes += 1;
+        self.inodes += 1;
         let kind = i.node.kind();
         run.summary.directories += u64::from(kind == Kind::Dir);
         self.use_number(i.ino);
@@ -219,23 +240,27 @@ impl Census {
         match OwnRow::decode(key, value) {
             Ok(Some(OwnRow::InodeMark(shard, _))) if run.options.shards.is_some_and(|n| shard.0 >= n) => {
                 let cause = "a shard of this file system was expected".to_owned();
-                run.report(Problem::BadRow { key: key.to_vec(), cause, repairable: true })?;
+                let (plate, key) = (self.plate, key.to_vec());
+                run.report(Problem::BadRow { plate, key, cause, repairable: true })?;
             }
             Ok(Some(OwnRow::InodeMark(shard, mark))) => {
-                self.marks.insert(shard, mark);
+                self.marks.insert((self.plate, shard), mark);
             }
-            Ok(Some(OwnRow::SessionMark(mark))) => self.by_block.session_mark = mark,
+            Ok(Some(OwnRow::SessionMark(mark))) => {
+                self.by_block.session_marks.insert(self.plate, mark);
+            }
             Ok(Some(OwnRow::Session(session))) => {
-                self.session_last = self.session_last.max(session.0);
+                self.use_session(run, session.0);
                 self.by_block.sessions.push(packed![session.0])?;
             }
-            Ok(Some(OwnRow::Over(session))) => self.session_last = self.session_last.max(session.0),
+            Ok(Some(OwnRow::Over(session))) => self.use_session(run, session.0),
             Ok(Some(OwnRow::Swept(writer))) => self.by_block.swept.push(packed![writer])?,
             Ok(Some(OwnRow::Position(_))) => self.position = true,
             Ok(Some(OwnRow::Peer)) => {}
             Ok(None) => {
                 let cause = "a kind of row that this version does not know".to_owned();
-                run.report(Problem::BadRow { key: key.to_vec(), cause, repairable: false })?;
+                let (plate, key) = (self.plate, key.to_vec());
+                run.report(Problem::BadRow { plate, key, cause, repairable: false })?;
             }
             Err(cause) => {
                 self.position |= key == POSITION_KEY;
@@ -249,7 +274,8 @@ impl Census {
                 // Another finding reports the minimum of a counter.
                 let repairable =
                     matches!(kind, SESSION | SESSION_OVER | SWEPT) || kind == MARK && key.len() != 3;
-                run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string(), repairable })?;
+                let (plate, key, cause) = (self.plate, key.to_vec(), cause.to_string());
+                run.report(Problem::BadRow { plate, key, cause, repairable })?;
             }
         }
         Ok(())
@@ -262,12 +288,16 @@ impl Census {
         key: &[u8],
         cause: &chiton_types::Malformed,
     ) -> Result<(), CheckError> {
+        if run.rows.is_copy(self.plate, key) {
+            let (plate, key, cause) = (self.plate, key.to_vec(), cause.to_string());
+            return run.report(Problem::BadRow { plate, key, cause, repairable: true });
+        }
         let id = ino_of(key).map(|ino| ino.0);
         let is_whole = key.len() == INODE_KEY_BYTES;
         let kind = tag_of(key).unwrap_or_default();
         match (kind, id) {
             (tag::INODE, Some(ino)) if is_whole => {
-                self.bad_inodes += 1;
+                self.inodes += 1;
                 self.use_number(Ino(ino));
                 self.by_inode.inodes.push(packed![ino, KIND_BAD, 0u8, 0u32, 0u64, 0u64, 0u64])?;
             }
@@ -286,13 +316,19 @@ impl Census {
             (tag::LINKED, Some(ino)) if is_whole => self.by_inode.linked.push(packed![ino, LIST_BAD])?,
             // A count that there cannot be.
             (tag::BLOCK, _) if rest_of_plate_row(key, tag::BLOCK).is_some_and(|rest| rest.len() == 16) => {
-                self.by_block.references.push(packed![u64_at(key, 3), u64_at(key, 11), 0u32])?;
+                self.by_block.references.push(packed![
+                    u64_at(key, 3),
+                    u64_at(key, 11),
+                    self.plate.0,
+                    0u32
+                ])?;
             }
             (tag::ORPHAN, Some(ino)) if is_whole => self.by_inode.orphans.push(packed![ino])?,
             _ => {}
         }
         let repairable = matches!(kind, tag::ENTRY | tag::LINKED | tag::HISTORY | tag::ORPHAN | tag::GARBAGE);
-        run.report(Problem::BadRow { key: key.to_vec(), cause: cause.to_string(), repairable })
+        let (plate, key, cause) = (self.plate, key.to_vec(), cause.to_string());
+        run.report(Problem::BadRow { plate, key, cause, repairable })
     }
 
     /// Counts an entry of `dir`; `None`: there are no more. Rows come in the order of directories.
@@ -304,8 +340,10 @@ impl Census {
             }
             self.counting = (dir.unwrap_or(0), 0, 0);
         }
-        self.counting.1 += 1;
-        self.counting.2 += bad;
+        if dir.is_some() {
+            self.counting.1 += 1;
+            self.counting.2 += bad;
+        }
         Ok(())
     }
 
@@ -315,27 +353,47 @@ impl Census {
         *needed = (*needed).max((ino.counter() + 1).min((1 << 48) - 1));
     }
 
-    fn counters(&mut self, run: &mut Run<'_>) -> Result<(), CheckError> {
-        let shards = self.marks.keys().next_back().map_or(0, |last| last.0 + 1);
-        for shard in (0..run.options.shards.unwrap_or(shards)).map(ShardId) {
-            let says = self.marks.get(&shard).copied().unwrap_or(0);
-            let needs = self.needed.get(&shard).copied().unwrap_or(1);
-            if says < needs {
-                run.report(Problem::LowInodeCounter { shard, says, needs })?;
-            }
+    fn use_session(&mut self, run: &Run<'_>, id: u64) {
+        if let Some(plate) = run.rows.of_session(id) {
+            let last = self.sessions_last.entry(plate).or_default();
+            *last = (*last).max(id);
         }
+    }
+
+    /// Rows that each plate has of its own. `whole`: all its rows could be read.
+    fn plate_rows(&self, run: &mut Run<'_>, whole: bool) -> Result<(), CheckError> {
+        let plate = self.plate;
         // It may be among those that cannot be read.
-        if !self.position && run.summary.unreadable == 0 {
+        if !self.position && whole {
             let (key, _) = OwnRow::Position(Position(0)).encode().expect("a row of the server");
-            run.report(Problem::BadRow { key, cause: "it is missing".to_owned(), repairable: false })?;
+            let cause = "it is missing".to_owned();
+            run.report(Problem::BadRow { plate, key, cause, repairable: false })?;
         }
-        let (says, needs) = (self.by_block.session_mark, self.session_last.saturating_add(1));
-        if says < needs {
-            run.report(Problem::LowSessionCounter { says, needs })?;
+        if self.inode_count != Some(self.inodes) {
+            run.report(Problem::WrongInodeCount { plate, says: self.inode_count, is: self.inodes })?;
         }
-        let is = run.summary.inodes + self.bad_inodes;
-        if self.inode_count != Some(is) {
-            run.report(Problem::WrongInodeCount { says: self.inode_count, is })?;
+        Ok(())
+    }
+
+    fn counters(&self, run: &mut Run<'_>) -> Result<(), CheckError> {
+        let shards = self.marks.keys().map(|(_, shard)| shard.0 + 1).max().unwrap_or(0);
+        let shards = run.options.shards.unwrap_or(shards);
+        for (plate, _) in run.rows.parts.clone() {
+            for shard in (0..shards).map(ShardId) {
+                let says = self.marks.get(&(plate, shard)).copied().unwrap_or(0);
+                // A start needs the marks of other plates' shards, whatever they are.
+                let is_copy = run.rows.is_copy(plate, &mark_key(shard));
+                let needs = self.needed.get(&shard).copied().filter(|_| !is_copy).unwrap_or(1);
+                if says < needs {
+                    run.report(Problem::LowInodeCounter { plate, shard, says, needs })?;
+                }
+            }
+            let says = self.by_block.session_marks.get(&plate).copied().unwrap_or(0);
+            let last = self.sessions_last.get(&plate).copied().unwrap_or(0);
+            let needs = last.saturating_add(1).max(run.rows.first_session(plate));
+            if says < needs {
+                run.report(Problem::LowSessionCounter { plate, says, needs })?;
+            }
         }
         Ok(())
     }

@@ -171,7 +171,7 @@ fn check_nothing(run: &mut Run<'_>, ino: Ino, found: &Found, c: &mut Cursors) ->
         if remains || ino == Ino::ROOT {
             continue;
         }
-        for name in names_in(run.store, dir, Some(hash), ino)? {
+        for name in names_in(run.rows.joint, dir, Some(hash), ino)? {
             run.report(Problem::DanglingEntry { dir, name, ino })?;
         }
         skip_same(c, &r)?;
@@ -265,7 +265,7 @@ fn check_names(
         found.names = found.names.saturating_add(1);
         let directory = i.is(Kind::Dir) || (i.kind == KIND_BAD && kind == Kind::Dir as u8);
         if let Some(is) = Kind::from_u8(i.kind).filter(|is| *is as u8 != kind) {
-            for name in names_in(run.store, dir, Some(hash), ino)? {
+            for name in names_in(run.rows.joint, dir, Some(hash), ino)? {
                 run.report(Problem::WrongEntryType { dir, name, ino, is })?;
             }
         }
@@ -286,7 +286,7 @@ fn check_names(
     }
     found.placed_in = kept.map(|(dir, _)| dir);
     for (dir, hash) in extra {
-        let names = names_in(run.store, dir, Some(hash), ino)?;
+        let names = names_in(run.rows.joint, dir, Some(hash), ino)?;
         // Two names of one hash in one directory: the first stays.
         let keeps = usize::from(kept == Some((dir, hash)));
         for name in names.into_iter().skip(keeps) {

@@ -14,14 +14,16 @@
 //!   only findings that do not result from it.
 //! - [`repair`] deletes no content, commits atomically, and ends where a further check finds nothing that it repairs.
 
+mod all_rows;
 mod blocks;
 mod census;
 pub(crate) mod cursor;
 mod inodes;
 mod offline;
 mod online;
+mod owed;
 mod pace;
-mod plate_policies;
+mod plate_histories;
 mod policies;
 mod problem;
 mod repair;
@@ -34,14 +36,17 @@ use std::path::PathBuf;
 use chiton_metastore::{Metastore, StoreError};
 use chiton_objects::{ObjectError, Objects};
 use chiton_runtime::{RealWorld, World, thread};
+use chiton_types::PlateId;
 use serde::Serialize;
 
+use crate::RowsOfPlates;
+use crate::fsck::all_rows::AllRows;
 use crate::fsck::pace::Pace;
 
 pub use offline::{Offline, rebuild};
 pub use online::check_online;
 pub use problem::{Lists, Problem};
-pub use repair::{Repaired, repair};
+pub use repair::{Repaired, repair, repair_plates};
 
 /// Findings whose path is looked for.
 const PATHS_MAX: u64 = 1_000;
@@ -86,6 +91,8 @@ pub struct Finding {
     pub problem: Problem,
     /// Where, if it has a place that could be found.
     pub path: Option<String>,
+    /// Of a file system with several plates: the plate, if it is about a row of which each plate may have one.
+    pub plate: Option<PlateId>,
 }
 
 impl Finding {
@@ -95,6 +102,7 @@ impl Finding {
             "problem": self.problem.name(),
             "inode": self.problem.ino().map(|ino| ino.0),
             "path": self.path,
+            "plate": self.plate.map(|plate| plate.0),
             "what": self.problem.to_string(),
             "repair": self.problem.remedy(),
             "advice": self.problem.advice(),
@@ -105,6 +113,9 @@ impl Finding {
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: ", self.problem.name())?;
+        if let Some(plate) = &self.plate {
+            write!(f, "plate {plate}: ")?;
+        }
         if let Some(path) = &self.path {
             write!(f, "{path}: ")?;
         }
@@ -164,8 +175,8 @@ pub enum CheckError {
     Temporary(std::io::Error),
     /// A server gives no view of its rows.
     View(String),
-    /// So many effects of operations over several plates are not carried out yet: the plates do not fit each other.
-    Unfinished(u64),
+    /// What one plate owes another cannot be carried out, so the plates do not fit each other.
+    Unsettled(String),
 }
 
 impl std::fmt::Display for CheckError {
@@ -174,9 +185,9 @@ impl std::fmt::Display for CheckError {
             CheckError::Store(e) => write!(f, "{e}"),
             CheckError::Objects(e) => write!(f, "{e}"),
             CheckError::View(what) => f.write_str(what),
-            CheckError::Unfinished(effects) => write!(
+            CheckError::Unsettled(cause) => write!(
                 f,
-                "{effects} changes that one plate has decided are not carried out by another yet: start the server and end it in \
+                "changes that one plate has decided cannot be carried out by another, because of {cause}: start the server and end it in \
                  order (chiton mount, then chiton umount), then check again"
             ),
             CheckError::Temporary(e) => {
@@ -208,7 +219,7 @@ impl From<std::io::Error> for CheckError {
 
 /// The state that all passes share.
 pub(crate) struct Run<'a> {
-    store: &'a dyn Metastore,
+    rows: AllRows<'a>,
     objects: &'a dyn Objects,
     options: &'a Options,
     summary: Summary,
@@ -233,13 +244,14 @@ impl Run<'_> {
         let mut path = None;
         if self.summary.findings <= PATHS_MAX {
             path = match (problem.entry(), problem.ino()) {
-                (Some((dir, name)), _) => rows::path_of(self.store, dir)?
+                (Some((dir, name)), _) => rows::path_of(self.rows.joint, dir)?
                     .map(|dir| format!("{}/{}", dir.trim_end_matches('/'), rows::shown(name.as_bytes()))),
-                (None, Some(ino)) => rows::path_of(self.store, ino)?,
+                (None, Some(ino)) => rows::path_of(self.rows.joint, ino)?,
                 (None, None) => None,
             };
         }
-        (self.found)(Finding { problem, path });
+        let plate = problem.plate().filter(|_| !self.rows.is_one());
+        (self.found)(Finding { problem, path, plate });
         Ok(())
     }
 
@@ -260,7 +272,7 @@ impl Run<'_> {
     }
 }
 
-/// Checks everything; reports each finding immediately.
+/// Checks a file system with one plate; reports each finding immediately.
 ///
 /// The rows must not change meanwhile: use a store without a server, or a snapshot.
 ///
@@ -273,9 +285,33 @@ pub fn check(
     found: &mut dyn FnMut(Finding),
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, CheckError> {
+    check_rows(AllRows::of_one(store), objects, options, found, progress)
+}
+
+/// [`check`] of a file system with several plates. No plate may owe another anything.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_plates(
+    rows: &RowsOfPlates,
+    objects: &dyn Objects,
+    options: &Options,
+    found: &mut dyn FnMut(Finding),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, CheckError> {
+    check_rows(AllRows::of_plates(rows), objects, options, found, progress)
+}
+
+fn check_rows(
+    rows: AllRows<'_>,
+    objects: &dyn Objects,
+    options: &Options,
+    found: &mut dyn FnMut(Finding),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, CheckError> {
     let summary = Summary::default();
     let pace = options.rate.map(|rate| Pace::new(rate, RealWorld.monotonic()));
-    let mut run = Run { store, objects, options, summary, pace, found, progress };
+    let mut run = Run { rows, objects, options, summary, pace, found, progress };
     let census = census::take(&mut run)?;
     let (by_inode, by_block) = census.part();
     let tree = inodes::check(&mut run, by_inode)?;

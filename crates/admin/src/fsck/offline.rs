@@ -5,31 +5,37 @@
 //! a checkpoint would, so that the journal is never replayed over repaired rows.
 //!
 //! Of several plates the check looks at all rows together ([`RowsOfPlates`]), after each journal was replayed over the rows of its plate.
-//! Policies, which every plate has, are also compared plate by plate.
+//! What one plate still owes another is carried out then, as the servers of the plates would:
+//!
+//! ```text
+//!   journal of each plate ─ replay ▶ view of its rows ─ owed effects ─▶ frames ─▶ check: into the view of the other plate
+//!                                                                         └────▶ repair: into its journal, then replay into its store
+//! ```
 //!
 //! Invariants:
 //! - The ownership is taken before anything is opened, and kept: no other process changes the stores meanwhile.
+//! - The rows of a plate are never ahead of its journal: an effect is durable in the journal before its rows reach the store.
 //! - A file system with a damaged journal is not repaired: the lost events may explain missing rows.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use chiton_engine::{OwnRow, PeerState};
-use chiton_journal::{Place, ReplayError, replay};
+use chiton_engine::OwnRow;
+use chiton_journal::{Journal, JournalError, Options as JournalOptions, Place, ReplayError, replay};
 use chiton_metastore::{Batch, FjallMetastore, FjallOptions, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::Objects;
 use chiton_runtime::SharedWorld;
-use chiton_server::{Apply, AtRest, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores};
-use chiton_types::{PlateId, Position, ShardId, Time};
+use chiton_server::{
+    Apply, AtRest, CarriedOut, DataAddress, FilesystemInfo, Ownership, Server, StartError, Stores,
+};
+use chiton_types::{PlateId, Position, Time};
 
-use crate::fsck::rows::path_of;
+use crate::fsck::owed::owed;
 use crate::fsck::{
-    CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, plate_policies, repair,
+    CheckError, Finding, Options, Problem, Progress, Repaired, Summary, check, check_plates, repair,
+    repair_plates,
 };
 use crate::{Overlay, RowsOfPlates};
-
-const PAGE_ROWS: usize = 4096;
 
 /// A file system in one's own hands.
 pub struct Offline {
@@ -39,6 +45,8 @@ pub struct Offline {
     objects: Arc<dyn Objects>,
     plates: Vec<PlateParts>,
     damage: Option<String>,
+    /// The reason why what plates owe each other cannot be carried out.
+    unsettled: Option<String>,
 }
 
 /// The state of one plate.
@@ -46,8 +54,10 @@ struct PlateParts {
     plate: PlateId,
     store: Arc<dyn Metastore>,
     place: Arc<dyn Place>,
-    /// The store with the replayed events of the journal.
+    /// The store with the replayed events of the journal, and with what other plates owe to this one.
     view: Arc<Overlay>,
+    /// The frames of the latter.
+    settled: CarriedOut,
 }
 
 /// Rebuilds a metadata store that does not open, from its undamaged parts; returns a description of each step. The
@@ -153,10 +163,12 @@ impl Offline {
                 _ => StartError::Failed(e.to_string()),
             })?;
             all_objects = Some(objects);
-            plates.push(PlateParts { plate, view: Arc::new(Overlay::new(store.clone())), store, place });
+            let view = Arc::new(Overlay::new(store.clone()));
+            plates.push(PlateParts { plate, view, store, place, settled: CarriedOut::default() });
         }
         let objects = all_objects.expect("there is a plate");
-        let mut offline = Offline { _ownership: ownership, world, info, objects, plates, damage: None };
+        let mut offline =
+            Offline { _ownership: ownership, world, info, objects, plates, damage: None, unsettled: None };
         for part in &offline.plates {
             match offline.replay(part, part.view.clone(), progress) {
                 Ok(()) => {}
@@ -168,7 +180,43 @@ impl Offline {
                 Err(error) => return Err(error),
             }
         }
+        if offline.damage.is_none() {
+            match offline.settle() {
+                Ok(()) => {}
+                Err(StartError::Corrupt(cause)) => offline.unsettled = Some(cause),
+                Err(error) => return Err(error),
+            }
+        }
         Ok(offline)
+    }
+
+    /// Carries out in memory what plates owe each other.
+    fn settle(&mut self) -> Result<(), StartError> {
+        if self.plates.len() == 1 {
+            return Ok(());
+        }
+        let views = self.plates.iter().map(|part| &*part.view as &dyn Metastore);
+        for (to, effects) in owed(views).map_err(|e| not_replayed(&e))? {
+            let part = &self.plates[usize::from(to.0)];
+            let settled = self.at_rest(part, part.view.clone())?.carry_out(&effects)?;
+            self.plates[usize::from(to.0)].settled = settled;
+        }
+        Ok(())
+    }
+
+    /// A plate with another store in the place of its own.
+    fn at_rest(
+        &self,
+        part: &PlateParts,
+        store: Arc<dyn Metastore>,
+    ) -> Result<chiton_server::Offline, StartError> {
+        let stores = Stores {
+            objects: self.objects.clone(),
+            open_meta: Box::new(move || Ok(store.clone())),
+            place: part.place.clone(),
+            objects_address: String::new(),
+        };
+        chiton_server::Offline::open_with(&self.info, part.plate, &stores, self.world.clone())
     }
 
     /// What stands before a message about one of several plates.
@@ -211,13 +259,7 @@ impl Offline {
                 return Err(StartError::Corrupt(format!("the journal: {error}")));
             }
         }
-        let stores = Stores {
-            objects: self.objects.clone(),
-            open_meta: Box::new(move || Ok(store.clone())),
-            place: part.place.clone(),
-            objects_address: String::new(),
-        };
-        let offline = chiton_server::Offline::open_with(&self.info, part.plate, &stores, self.world.clone())?;
+        let offline = self.at_rest(part, store)?;
         let select = &mut |_: Position, _: &_, _: &_| true;
         let all = Apply { after: Position(0), upto: Position(u64::MAX), select, skip_misfits: false };
         offline.apply(all, &mut |p| progress(p.bytes_done, p.bytes_total)).map(drop).map_err(|error| {
@@ -243,11 +285,12 @@ impl Offline {
     pub fn rows(&self) -> Arc<dyn Metastore> {
         match &self.plates[..] {
             [one] => one.view.clone(),
-            all => {
-                let views = all.iter().map(|part| part.view.clone() as Arc<dyn Metastore>);
-                Arc::new(RowsOfPlates::new(self.info.plates(), views.collect()))
-            }
+            _ => Arc::new(self.rows_of_plates(|part| part.view.clone())),
         }
+    }
+
+    fn rows_of_plates(&self, of: impl Fn(&PlateParts) -> Arc<dyn Metastore>) -> RowsOfPlates {
+        RowsOfPlates::new(self.info.plates(), self.plates.iter().map(of).collect())
     }
 
     /// For each plate, the session ids below this may have been given out.
@@ -271,54 +314,6 @@ impl Offline {
         self.objects.clone()
     }
 
-    /// Effects that one plate owes to another, which has not carried them out.
-    fn unfinished(&self) -> Result<u64, CheckError> {
-        if self.plates.len() == 1 {
-            return Ok(0);
-        }
-        let (mut owed, mut carried_out) = (Vec::new(), BTreeMap::new());
-        for part in &self.plates {
-            let (mut start, end) = chiton_namespace::start_rows(ShardId(0));
-            loop {
-                let page = part.view.scan(Bound::Excluded(&start), Some(&end), PAGE_ROWS)?;
-                for (key, value) in &page {
-                    // A row that cannot be read is the check's to find.
-                    match PeerState::decode(key, value).ok().flatten() {
-                        Some(PeerState::Owed { to, number }) => owed.push((part.plate, to, number)),
-                        Some(PeerState::CarriedOut { from, upto }) => {
-                            carried_out.insert((from, part.plate), upto);
-                        }
-                        Some(PeerState::Guarded { .. }) | None => {}
-                    }
-                }
-                match page.into_iter().last() {
-                    Some((last, _)) => start = last,
-                    None => break,
-                }
-            }
-        }
-        let is_open = |(from, to, number): &(PlateId, PlateId, u64)| {
-            carried_out.get(&(*from, *to)).is_none_or(|upto| upto < number)
-        };
-        Ok(owed.iter().filter(|effect| is_open(effect)).count() as u64)
-    }
-
-    /// Compares the policies of the plates. How many findings there are.
-    fn check_policies_of_plates(&self, found: &mut dyn FnMut(Finding)) -> Result<u64, CheckError> {
-        if self.plates.len() == 1 {
-            return Ok(0);
-        }
-        let views: Vec<_> = self.plates.iter().map(|part| part.view.clone() as Arc<dyn Metastore>).collect();
-        let (rows, mut findings) = (self.rows(), 0);
-        plate_policies::check(self.info.plates(), &views, &mut |problem| {
-            let path = problem.ino().map(|ino| path_of(&*rows, ino)).transpose()?.flatten();
-            found(Finding { problem, path });
-            findings += 1;
-            Ok(())
-        })?;
-        Ok(findings)
-    }
-
     fn options(&self, options: &Options) -> Options {
         Options { shards: Some(self.info.shards), live: false, ..options.clone() }
     }
@@ -334,15 +329,24 @@ impl Offline {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Summary, CheckError> {
         if let Some(cause) = self.journal_damage() {
-            found(Finding { problem: Problem::JournalDamage { cause: cause.to_owned() }, path: None });
+            found(Finding {
+                problem: Problem::JournalDamage { cause: cause.to_owned() },
+                path: None,
+                plate: None,
+            });
         }
-        match self.unfinished()? {
-            0 => {}
-            effects => return Err(CheckError::Unfinished(effects)),
+        if let Some(cause) = &self.unsettled {
+            return Err(CheckError::Unsettled(cause.clone()));
         }
-        let mut summary = check(&*self.rows(), &*self.objects, &self.options(options), found, progress)?;
+        let options = self.options(options);
+        let mut summary = match &self.plates[..] {
+            [one] => check(&*one.view, &*self.objects, &options, found, progress)?,
+            _ => {
+                let rows = self.rows_of_plates(|part| part.view.clone());
+                check_plates(&rows, &*self.objects, &options, found, progress)?
+            }
+        };
         summary.findings += u64::from(self.journal_damage().is_some());
-        summary.findings += self.check_policies_of_plates(found)?;
         Ok(summary)
     }
 
@@ -350,9 +354,6 @@ impl Offline {
     ///
     /// # Errors
     /// As [`repair`].
-    ///
-    /// # Panics
-    /// If the file system has several plates: their rows are only looked at.
     pub fn repair(
         &mut self,
         options: &Options,
@@ -364,18 +365,56 @@ impl Offline {
             let summary = self.check(options, &mut |finding| report(&finding, false), progress)?;
             return Ok(Repaired { repaired: 0, left: summary.findings, summary });
         }
-        let [part] = &mut self.plates[..] else {
-            panic!("a file system with several plates is not repaired")
+        if let Some(cause) = &self.unsettled {
+            return Err(CheckError::Unsettled(cause.clone()));
+        }
+        for part in &mut self.plates {
+            part.view = Arc::new(Overlay::new(part.store.clone()));
+        }
+        for at in 0..self.plates.len() {
+            self.write_settled(at)?;
+            let part = &self.plates[at];
+            self.replay(part, Arc::new(Open(part.store.clone())), &mut |_, _| {})
+                .map_err(|e| CheckError::Store(failed(e.to_string())))?;
+        }
+        let options = self.options(options);
+        let done = match &self.plates[..] {
+            [one] => repair(&*one.store, &*self.objects, &options, now, report, progress)?,
+            _ => {
+                let rows = self.rows_of_plates(|part| part.store.clone());
+                repair_plates(&rows, &*self.objects, &options, now, report, progress)?
+            }
         };
-        part.view = Arc::new(Overlay::new(part.store.clone()));
-        let part = &self.plates[0];
-        self.replay(part, Arc::new(Open(part.store.clone())), &mut |_, _| {}).map_err(|e| {
-            CheckError::Store(StoreError::Io { path: Default::default(), cause: e.to_string() })
-        })?;
-        let done = repair(&*part.store, &*self.objects, &self.options(options), now, report, progress)?;
         self.objects.sync()?;
         Ok(done)
     }
+
+    /// Appends what a plate carries out for others to its journal.
+    fn write_settled(&mut self, at: usize) -> Result<(), CheckError> {
+        let part = &mut self.plates[at];
+        let CarriedOut { frames, events } = std::mem::take(&mut part.settled);
+        if events == 0 {
+            return Ok(());
+        }
+        let (store, place) = (part.store.clone(), part.place.clone());
+        let part = &self.plates[at];
+        let offline = self.at_rest(part, Arc::new(Open(store)));
+        let identity = offline.map_err(|e| CheckError::Store(failed(e.to_string())))?.identity();
+        let append = || -> Result<(), JournalError> {
+            let (journal, _) = Journal::open(place, identity, JournalOptions::default())?;
+            let last = journal.append_vec(frames, events)?;
+            journal.wait_durable(last)?;
+            journal.close()
+        };
+        append().map_err(|e| {
+            let whose = self.name_of(part);
+            CheckError::Store(failed(format!("{whose}the journal cannot be written: {e}")))
+        })
+    }
+}
+
+fn failed(cause: String) -> StoreError {
+    StoreError::Io { path: Default::default(), cause }
 }
 
 fn not_replayed(error: &StoreError) -> StartError {

@@ -1,19 +1,21 @@
 //! Checks policies, which are recorded twice: at directories, and in the history.
 //!
-//! Both are held in memory in short, as the server holds them whole.
+//! Both are held in memory in short, as the server holds them whole. Every plate has the policies of all directories. Those of a
+//! directory's own plate count, with the history of plate 0; the other plates have copies. After a directory has ended, its policy may be
+//! left on other plates.
 
 use std::collections::BTreeMap;
 
 use chiton_model::field::Code;
 use chiton_model::{POLICY_HISTORY_MAX, PolicyChange};
-use chiton_namespace::StoredRow;
-use chiton_types::{Ino, Kind};
+use chiton_namespace::{StoredRow, inode_row, tag};
+use chiton_types::{Ino, Kind, PlateId};
 
 use crate::fsck::rows::inode;
-use crate::fsck::{CheckError, Problem, Run};
+use crate::fsck::{CheckError, Problem, Run, plate_histories};
 
 /// A policy row in short.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct PolicyRecord {
     ino: Ino,
     version: u64,
@@ -40,12 +42,18 @@ pub(crate) struct Policies {
     carried: BTreeMap<Ino, PolicyRecord>,
     /// By the number in the key.
     history: BTreeMap<u64, PolicyRecord>,
+    /// By the directory in the key and by plate.
+    copies: BTreeMap<(Ino, PlateId), PolicyRecord>,
 }
 
 impl Policies {
-    /// Records a row of a policy or of the history.
-    pub(crate) fn note(&mut self, row: &StoredRow) {
+    /// Records a row of a policy or of the history, which a plate has; `is_copy`: the directory is on another.
+    pub(crate) fn note(&mut self, plate: PlateId, is_copy: bool, row: &StoredRow) {
         match row {
+            StoredRow::Policy(ino, change) if is_copy => {
+                self.copies.insert((*ino, plate), PolicyRecord::new(change));
+            }
+            StoredRow::PolicyChange(..) if plate != PlateId(0) => {}
             StoredRow::Policy(ino, change) => {
                 self.carried.insert(*ino, PolicyRecord::new(change));
             }
@@ -76,6 +84,31 @@ impl Policies {
             if can_carry(run, ino)? == Some(true) {
                 run.report(Problem::WrongPolicy { ino, is: Some(record.version) })?;
             }
+        }
+        self.check_copies(run)?;
+        for problem in plate_histories::differences(&run.rows.parts)? {
+            run.report(problem)?;
+        }
+        Ok(())
+    }
+
+    fn check_copies(&self, run: &mut Run<'_>) -> Result<(), CheckError> {
+        let plates: Vec<PlateId> = run.rows.parts.iter().map(|(plate, _)| *plate).collect();
+        for &ino in self.carried.keys() {
+            let own = run.rows.home(&inode_row(tag::POLICY, ino));
+            for &plate in plates.iter().filter(|plate| Some(**plate) != own) {
+                self.check_copy(run, ino, plate)?;
+            }
+        }
+        for &(ino, plate) in self.copies.keys().filter(|(ino, _)| !self.carried.contains_key(ino)) {
+            self.check_copy(run, ino, plate)?;
+        }
+        Ok(())
+    }
+
+    fn check_copy(&self, run: &mut Run<'_>, ino: Ino, plate: PlateId) -> Result<(), CheckError> {
+        if self.copies.get(&(ino, plate)) != self.carried.get(&ino) && can_carry(run, ino)? == Some(true) {
+            run.report(Problem::StalePolicy { plate, ino })?;
         }
         Ok(())
     }
@@ -113,11 +146,9 @@ impl Policies {
 
 /// Whether it is a directory that has a name; `None` if its row cannot be read.
 fn can_carry(run: &Run<'_>, ino: Ino) -> Result<Option<bool>, CheckError> {
-    Ok(match inode(run.store, ino)? {
+    Ok(match inode(run.rows.joint, ino)? {
         Some(inode) => Some(inode.node.kind() == Kind::Dir && inode.nlink > 0),
-        None if run.store.get(&chiton_namespace::inode_row(chiton_namespace::tag::INODE, ino))?.is_none() => {
-            Some(false)
-        }
+        None if run.rows.joint.get(&inode_row(tag::INODE, ino))?.is_none() => Some(false),
         None => None,
     })
 }

@@ -20,6 +20,8 @@ pub struct Lists {
 pub enum Problem {
     /// A row that does not decode.
     BadRow {
+        /// The plate that has the row.
+        plate: PlateId,
         key: Vec<u8>,
         /// The damage.
         cause: String,
@@ -86,16 +88,18 @@ pub enum Problem {
         /// The directory whose policy has the right content; `None`: the row belongs to another.
         is: Option<Ino>,
     },
-    /// A plate does not have a row of policies as another has it, and all should have it.
-    PlatesDiffer {
+    /// A plate lacks a change in its history of policies, or has another than plate 0.
+    StalePolicyHistory { plate: PlateId, version: u64 },
+    /// A plate's copy of a directory's policy is not what the plate of the directory has.
+    StalePolicy {
+        /// The plate that has the copy.
         plate: PlateId,
-        /// The plate that has it right: the one that decided it, or else the first that has it.
-        like: PlateId,
-        /// Of a directory's policy, or of the history.
-        key: Vec<u8>,
+        ino: Ino,
     },
     /// Rows of the metadata store cannot be read, since its files are damaged.
     UnreadableRows {
+        /// The plate whose store it is.
+        plate: PlateId,
         /// The last row before them; empty if they are the first.
         after: Vec<u8>,
         /// They end before this; empty if there is nothing behind them.
@@ -199,6 +203,8 @@ pub enum Problem {
     },
     /// A block's reference count does not match the maps.
     WrongReferenceCount {
+        /// The plate that has the row.
+        plate: PlateId,
         block: BlockId,
         /// The recorded count; `None` without a row.
         says: Option<u32>,
@@ -232,18 +238,24 @@ pub enum Problem {
     },
     /// A block that nothing names, and that the server will not come across any more.
     LeakedBlock {
+        /// The plate of its writer.
+        plate: PlateId,
         block: BlockId,
         /// Its object's length in bytes.
         bytes: u64,
     },
     /// A block is on the list of those to be deleted, and a file needs it.
     GarbageInUse {
+        /// The plate that has the row.
+        plate: PlateId,
         block: BlockId,
         /// A file that refers to it.
         ino: Ino,
     },
     /// The next inode number of a shard is one that is in use.
     LowInodeCounter {
+        /// The plate that has the row.
+        plate: PlateId,
         shard: ShardId,
         /// The recorded value; 0 without a row.
         says: u64,
@@ -252,6 +264,8 @@ pub enum Problem {
     },
     /// The next session's id is one that is in use.
     LowSessionCounter {
+        /// The plate that has the row.
+        plate: PlateId,
         /// The recorded value; 0 without a row.
         says: u64,
         /// The smallest right value.
@@ -259,6 +273,8 @@ pub enum Problem {
     },
     /// The recorded number of inodes is wrong.
     WrongInodeCount {
+        /// The plate that has the row.
+        plate: PlateId,
         /// The recorded number; `None` without a row.
         says: Option<u64>,
         /// The actual number.
@@ -281,7 +297,8 @@ impl Problem {
             Problem::WrongHardLinks { .. } => "wrong-hard-links",
             Problem::WrongPolicy { .. } => "wrong-policy",
             Problem::WrongPolicyHistory { .. } => "wrong-policy-history",
-            Problem::PlatesDiffer { .. } => "plates-differ",
+            Problem::StalePolicyHistory { .. } => "stale-policy-history",
+            Problem::StalePolicy { .. } => "stale-policy",
             Problem::UnreadableRows { .. } => "unreadable-rows",
             Problem::EntriesOutsideDirectory { .. } => "entries-outside-directory",
             Problem::WrongEntryType { .. } => "wrong-entry-type",
@@ -314,6 +331,23 @@ impl Problem {
         }
     }
 
+    /// The plate of the row that it is about, if each plate may have such a row.
+    pub fn plate(&self) -> Option<PlateId> {
+        match self {
+            Problem::BadRow { plate, .. }
+            | Problem::StalePolicy { plate, .. }
+            | Problem::StalePolicyHistory { plate, .. }
+            | Problem::UnreadableRows { plate, .. }
+            | Problem::WrongReferenceCount { plate, .. }
+            | Problem::LeakedBlock { plate, .. }
+            | Problem::GarbageInUse { plate, .. }
+            | Problem::LowInodeCounter { plate, .. }
+            | Problem::LowSessionCounter { plate, .. }
+            | Problem::WrongInodeCount { plate, .. } => Some(*plate),
+            _ => None,
+        }
+    }
+
     /// The inode that it is about, if it is about one.
     pub fn ino(&self) -> Option<Ino> {
         match self {
@@ -332,11 +366,11 @@ impl Problem {
             {
                 ino_of(key)
             }
-            Problem::PlatesDiffer { key, .. } if tag_of(key) == Some(tag::POLICY) => ino_of(key),
             Problem::WrongEntryType { ino, .. }
             | Problem::LostInode { ino, .. }
             | Problem::WrongHardLinks { ino, .. }
             | Problem::WrongPolicy { ino, .. }
+            | Problem::StalePolicy { ino, .. }
             | Problem::ExtraDirectoryEntry { ino, .. }
             | Problem::WrongParent { ino, .. }
             | Problem::WrongLinkCount { ino, .. }

@@ -7,8 +7,9 @@
 //! Invariants:
 //! - No content is deleted: an inode without a name gets one in `/lost+found`. Only blocks without a reference are
 //!   put on the list of the server's sweeper.
-//! - All changes for one finding are in one commit, so a crash leaves each finding repaired or not. The next round,
-//!   or the next run, finds and repairs the consequences of a change (counts, names).
+//! - All changes for one finding are in one commit of each plate, so a crash leaves each finding repaired or not, or repaired at some
+//!   plates. The next round, or the next run, finds and repairs the consequences of a change (counts, names).
+//! - A row that is written on one plate carries no position of another plate's journal.
 //! - Nothing is repaired in a store of which rows cannot be read.
 //! - After the last round a further check finds nothing that it would repair.
 
@@ -22,10 +23,12 @@ use chiton_namespace::{
     plate_row_key, rest_of_plate_row, tag, tag_of,
 };
 use chiton_objects::Objects;
-use chiton_types::{Ino, Kind, Mode, Name, Position, ShardId, Time};
+use chiton_types::{Ino, Kind, Mode, Name, PlateId, Position, ShardId, Time};
 
+use crate::RowsOfPlates;
+use crate::fsck::all_rows::AllRows;
 use crate::fsck::rows::{each_row, inode};
-use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Summary, check};
+use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Summary, check_rows};
 
 /// Maximum number of findings that one round repairs.
 const ROUND_FINDINGS: usize = 10_000;
@@ -43,7 +46,7 @@ pub struct Repaired {
     pub summary: Summary,
 }
 
-/// Repairs all repairable findings. `report` gets every finding, and whether it was repaired. `now` is the birth time
+/// Repairs all repairable findings of a file system with one plate. `report` gets every finding, and whether it was repaired. `now` is the birth time
 /// of `/lost+found`, if it is created.
 ///
 /// No other process may use the stores meanwhile.
@@ -52,6 +55,32 @@ pub struct Repaired {
 /// As [`check`], and if the store cannot be written. Earlier repairs stay.
 pub fn repair(
     store: &dyn Metastore,
+    objects: &dyn Objects,
+    options: &Options,
+    now: Time,
+    report: &mut dyn FnMut(&Finding, bool),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Repaired, CheckError> {
+    repair_rows(&AllRows::of_one(store), objects, options, now, report, progress)
+}
+
+/// [`repair`] of a file system with several plates. No plate may owe another anything.
+///
+/// # Errors
+/// As [`repair`].
+pub fn repair_plates(
+    rows: &RowsOfPlates,
+    objects: &dyn Objects,
+    options: &Options,
+    now: Time,
+    report: &mut dyn FnMut(&Finding, bool),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Repaired, CheckError> {
+    repair_rows(&AllRows::of_plates(rows), objects, options, now, report, progress)
+}
+
+fn repair_rows(
+    rows: &AllRows<'_>,
     objects: &dyn Objects,
     options: &Options,
     now: Time,
@@ -69,14 +98,14 @@ pub fn repair(
                 list.push(finding);
             }
         };
-        done.summary = check(store, objects, options, &mut collect, progress)?;
+        done.summary = check_rows(rows.clone(), objects, options, &mut collect, progress)?;
         if done.summary.unreadable > 0 {
             // The content of unreadable rows is unknown.
             left.append(&mut todo);
         }
         let whole = todo.len() < ROUND_FINDINGS;
-        let gives = if whole { Gives::find(store, &todo)? } else { Gives::default() };
-        let mut patch = Patch { store, rows: BTreeMap::new(), now, gives };
+        let gives = if whole { Gives::find(rows, &todo)? } else { Gives::default() };
+        let mut patch = Patch { all: rows, rows: BTreeMap::new(), now, gives };
         let mut changed = false;
         // The same again: they cannot be repaired after all.
         if todo != before {
@@ -113,18 +142,20 @@ struct Gives {
 }
 
 impl Gives {
-    fn find(store: &dyn Metastore, todo: &[Finding]) -> Result<Gives, CheckError> {
+    fn find(rows: &AllRows<'_>, todo: &[Finding]) -> Result<Gives, CheckError> {
         let mut bad: BTreeMap<Ino, Vec<&[u8]>> = BTreeMap::new();
         let mut lacking: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
         for finding in todo {
             match &finding.problem {
-                Problem::BadRow { key, .. } if tag_of(key) == Some(tag::ENTRY) => {
+                Problem::BadRow { plate, key, .. }
+                    if tag_of(key) == Some(tag::ENTRY) && !rows.is_copy(*plate, key) =>
+                {
                     if let Some(dir) = finding.problem.ino() {
                         bad.entry(dir).or_default().push(key);
                     }
                 }
                 Problem::Orphan { ino } | Problem::UnreachableDirectory { ino } => {
-                    if let Some(inode) = inode(store, *ino)? {
+                    if let Some(inode) = inode(rows.joint, *ino)? {
                         lacking.entry(inode.parent).or_default().push(*ino);
                     }
                 }
@@ -144,28 +175,47 @@ impl Gives {
     }
 }
 
-/// Changes of rows that are not committed yet, over a store.
+/// Changes of rows that are not committed yet, over the stores of the plates.
 struct Patch<'a> {
-    store: &'a dyn Metastore,
-    rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    all: &'a AllRows<'a>,
+    /// By plate and key.
+    rows: BTreeMap<(PlateId, Vec<u8>), Option<Vec<u8>>>,
     now: Time,
     gives: Gives,
 }
 
 impl Patch<'_> {
     fn commit(&mut self) -> Result<(), CheckError> {
-        let rows: Batch = std::mem::take(&mut self.rows).into_iter().collect();
-        if !rows.is_empty() {
-            self.store.commit(&rows)?;
+        let mut batches: BTreeMap<PlateId, Batch> = BTreeMap::new();
+        for ((plate, key), value) in std::mem::take(&mut self.rows) {
+            batches.entry(plate).or_default().extend([(key, value)]);
+        }
+        // Of rows that each plate has a copy of, those of plate 0 are checked: it is the last.
+        for (plate, rows) in batches.into_iter().rev() {
+            self.all.store(plate).commit(&rows)?;
         }
         Ok(())
     }
 
+    /// The plate where a row counts.
+    fn home(&self, key: &[u8]) -> PlateId {
+        self.all.home(key).unwrap_or_default()
+    }
+
+    /// What a plate has under a key.
+    fn value_at(&self, plate: PlateId, key: &[u8]) -> Result<Option<Vec<u8>>, CheckError> {
+        match self.rows.get(&(plate, key.to_vec())) {
+            Some(value) => Ok(value.clone()),
+            None => Ok(self.all.store(plate).get(key)?),
+        }
+    }
+
+    fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CheckError> {
+        self.value_at(self.home(key), key)
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<StoredRow>, CheckError> {
-        let value = match self.rows.get(key) {
-            Some(value) => value.clone(),
-            None => self.store.get(key)?,
-        };
+        let value = self.value(key)?;
         Ok(value.and_then(|value| StoredRow::decode(key, &value).ok().flatten()))
     }
 
@@ -187,10 +237,7 @@ impl Patch<'_> {
     /// The existing extended attributes of an inode.
     fn xattrs(&self, ino: Ino) -> Result<Attributes, CheckError> {
         let key = inode_row(tag::XATTRS, ino);
-        let is_there = match self.rows.get(&key) {
-            Some(value) => value.is_some(),
-            None => self.store.get(&key)?.is_some(),
-        };
+        let is_there = self.value(&key)?.is_some();
         let all = match self.get(&key)? {
             Some(StoredRow::Xattrs(_, all)) => all,
             _ => BTreeMap::new(),
@@ -199,16 +246,38 @@ impl Patch<'_> {
         Ok(Attributes { is_there, access, default })
     }
 
+    /// Writes a row where it counts.
     fn put(&mut self, row: &StoredRow) {
-        self.rows.insert(row.key(), Some(row.value()));
+        self.put_at(self.home(&row.key()), row);
+    }
+
+    fn put_at(&mut self, plate: PlateId, row: &StoredRow) {
+        self.rows.insert((plate, row.key()), Some(row.value()));
     }
 
     fn delete(&mut self, key: Vec<u8>) {
-        self.rows.insert(key, None);
+        self.delete_at(self.home(&key), key);
     }
 
-    fn put_own(&mut self, row: OwnRow) {
-        self.rows.extend(row.encode().map(|(key, value)| (key, Some(value))));
+    fn delete_at(&mut self, plate: PlateId, key: Vec<u8>) {
+        self.rows.insert((plate, key), None);
+    }
+
+    /// Writes a row of which each plate has a copy, or deletes it.
+    fn set_everywhere(&mut self, key: &[u8], value: Option<&StoredRow>) {
+        for (plate, _) in &self.all.parts {
+            self.rows.insert((*plate, key.to_vec()), value.map(StoredRow::value));
+        }
+    }
+
+    fn put_own(&mut self, plate: PlateId, row: OwnRow) {
+        self.rows.extend(row.encode().map(|(key, value)| ((plate, key), Some(value))));
+    }
+
+    /// Where a row stands in the journal that is made on the plate of `dir` from one that has this position on the plate of `ino`.
+    fn position_in(&self, dir: &StoredInode, ino: Ino, position: Position) -> Position {
+        let plate = |ino| self.home(&inode_row(tag::INODE, ino));
+        if plate(dir.ino) == plate(ino) { position } else { dir.position }
     }
 
     fn inode(&self, ino: Ino) -> Result<Option<StoredInode>, CheckError> {
@@ -229,7 +298,7 @@ impl Patch<'_> {
     /// True if the problem is taken care of by the rows changed.
     fn apply(&mut self, problem: &Problem) -> Result<bool, CheckError> {
         match problem {
-            Problem::BadRow { key, repairable: true, .. } => self.bad_row(key)?,
+            Problem::BadRow { plate, key, repairable: true, .. } => self.bad_row(*plate, key)?,
             Problem::MissingRoot => {
                 let root = made_anew(Ino::ROOT, Kind::Dir, self.now);
                 self.put(&StoredRow::Inode(StoredInode { nlink: 2, ..root }));
@@ -237,20 +306,30 @@ impl Patch<'_> {
             Problem::LostInode { ino, kind } => return self.remake(*ino, *kind),
             Problem::WrongHardLinks { ino, is } if is.is_empty() => self.delete(inode_row(tag::LINKED, *ino)),
             Problem::WrongHardLinks { ino, is } => self.put(&StoredRow::Linked(*ino, is.clone())),
-            Problem::WrongPolicy { ino, is: None } => self.delete(inode_row(tag::POLICY, *ino)),
+            Problem::WrongPolicy { ino, is: None } => {
+                self.set_everywhere(&inode_row(tag::POLICY, *ino), None)
+            }
             Problem::WrongPolicy { ino, is: Some(version) } => {
                 let Some(StoredRow::PolicyChange(_, mut change)) = self.get(&history_key(*version))? else {
                     return Ok(false);
                 };
                 change.around = self.policy_around(*ino)?;
-                self.put(&StoredRow::Policy(*ino, change));
+                let row = StoredRow::Policy(*ino, change);
+                self.set_everywhere(&row.key(), Some(&row));
             }
-            Problem::WrongPolicyHistory { version, is: None } => self.delete(history_key(*version)),
+            Problem::StalePolicyHistory { plate, version } => {
+                self.copy_policy(*plate, &history_key(*version))?
+            }
+            Problem::StalePolicy { plate, ino } => self.copy_policy(*plate, &inode_row(tag::POLICY, *ino))?,
+            Problem::WrongPolicyHistory { version, is: None } => {
+                self.set_everywhere(&history_key(*version), None);
+            }
             Problem::WrongPolicyHistory { version, is: Some(ino) } => {
                 let Some(StoredRow::Policy(_, change)) = self.get(&inode_row(tag::POLICY, *ino))? else {
                     return Ok(false);
                 };
-                self.put(&StoredRow::PolicyChange(*version, change));
+                let row = StoredRow::PolicyChange(*version, change);
+                self.set_everywhere(&row.key(), Some(&row));
             }
             Problem::DanglingEntry { dir, name, .. } | Problem::ExtraDirectoryEntry { dir, name, .. } => {
                 self.delete(entry_row_key(*dir, name))
@@ -287,9 +366,9 @@ impl Patch<'_> {
                 let found = self.xattrs(*ino)?;
                 return self.edit(*ino, |i| found.note(i));
             }
-            Problem::WrongReferenceCount { block, is, .. } => match is {
-                Some(count) => self.put(&StoredRow::References(*block, *count)),
-                None => self.delete(StoredRow::References(*block, 0).key()),
+            Problem::WrongReferenceCount { plate, block, is, .. } => match is {
+                Some(count) => self.put_at(*plate, &StoredRow::References(*block, *count)),
+                None => self.delete_at(*plate, StoredRow::References(*block, 0).key()),
             },
             Problem::UnsharedExtent { block, ino, chunk, .. } => {
                 let key = StoredRow::Chunk(*ino, *chunk, Default::default()).key();
@@ -300,15 +379,17 @@ impl Patch<'_> {
                 }
                 self.put(&StoredRow::Chunk(ino, n, map));
             }
-            Problem::LeakedBlock { block, .. } => self.put(&StoredRow::Garbage(*block)),
-            Problem::GarbageInUse { block, .. } => self.delete(StoredRow::Garbage(*block).key()),
-            Problem::LowInodeCounter { shard, needs, .. } => {
-                self.put_own(OwnRow::InodeMark(*shard, (needs + MARGIN).min((1 << 48) - 1)));
+            Problem::LeakedBlock { plate, block, .. } => self.put_at(*plate, &StoredRow::Garbage(*block)),
+            Problem::GarbageInUse { plate, block, .. } => {
+                self.delete_at(*plate, StoredRow::Garbage(*block).key());
             }
-            Problem::LowSessionCounter { needs, .. } => {
-                self.put_own(OwnRow::SessionMark(needs.saturating_add(MARGIN)));
+            Problem::LowInodeCounter { plate, shard, needs, .. } => {
+                self.put_own(*plate, OwnRow::InodeMark(*shard, (needs + MARGIN).min((1 << 48) - 1)));
             }
-            Problem::WrongInodeCount { is, .. } => self.put(&StoredRow::InodeCount(*is)),
+            Problem::LowSessionCounter { plate, needs, .. } => {
+                self.put_own(*plate, OwnRow::SessionMark(needs.saturating_add(MARGIN)));
+            }
+            Problem::WrongInodeCount { plate, is, .. } => self.put_at(*plate, &StoredRow::InodeCount(*is)),
             _ => return Ok(false),
         }
         Ok(true)
@@ -335,21 +416,29 @@ impl Patch<'_> {
     }
 
     /// Repairs an undecodable row whose content other rows have.
-    fn bad_row(&mut self, row: &[u8]) -> Result<(), CheckError> {
+    fn bad_row(&mut self, plate: PlateId, row: &[u8]) -> Result<(), CheckError> {
         let kind = tag_of(row).unwrap_or_default();
-        let policy_says = kind == tag::HISTORY && matches!(self.rows.get(row), Some(Some(_)));
+        if self.all.is_copy(plate, row) {
+            match kind {
+                tag::POLICY => self.copy_policy(plate, row)?,
+                _ => self.delete_at(plate, row.to_vec()),
+            }
+            return Ok(());
+        }
+        let changed = self.rows.get(&(plate, row.to_vec()));
+        let policy_says = kind == tag::HISTORY && matches!(changed, Some(Some(_)));
         let is_of_inode = row.len() == INODE_KEY_BYTES;
         let of_plate = rest_of_plate_row(row, kind).map(<[u8]>::len);
-        let empty = |key: &[u8]| (key.to_vec(), Some(Vec::new()));
+        let empty = |key: &[u8]| ((plate, key.to_vec()), Some(Vec::new()));
         match kind {
             tag::ENTRY => match (self.gives.entries.get(row).copied(), entry_of_key(row)) {
                 (Some(ino), Some((dir, name))) => self.give_back(dir, name, ino)?,
-                _ => self.delete(row.to_vec()),
+                _ => self.delete_at(plate, row.to_vec()),
             },
             // The entry in its place is another finding, if the inode can be read.
             tag::LINKED if let Some(ino) = ino_of(row).filter(|_| is_of_inode) => {
                 if self.inode(ino)?.is_none() {
-                    self.delete(row.to_vec());
+                    self.delete_at(plate, row.to_vec());
                 }
             }
             tag::HISTORY if policy_says => {}
@@ -357,7 +446,16 @@ impl Patch<'_> {
             tag::ORPHAN if is_of_inode => self.rows.extend([empty(row)]),
             SWEPT if of_plate == Some(8) => self.rows.extend([empty(row)]),
             tag::GARBAGE if of_plate == Some(16) => self.rows.extend([empty(row)]),
-            _ => self.delete(row.to_vec()),
+            _ => self.delete_at(plate, row.to_vec()),
+        }
+        Ok(())
+    }
+
+    /// Gives a plate a row of policies as the plate of the row has it.
+    fn copy_policy(&mut self, plate: PlateId, key: &[u8]) -> Result<(), CheckError> {
+        match self.get(key)? {
+            Some(row) => self.put_at(plate, &row),
+            None => self.delete_at(plate, key.to_vec()),
         }
         Ok(())
     }
@@ -366,6 +464,10 @@ impl Patch<'_> {
     fn give_back(&mut self, dir: Ino, name: Name, ino: Ino) -> Result<(), CheckError> {
         let Some(StoredInode { node, position, .. }) = self.inode(ino)? else { return Ok(()) };
         let kind = node.kind();
+        let position = match self.inode(dir)? {
+            Some(parent) => self.position_in(&parent, ino, position),
+            None => Position(0),
+        };
         self.put(&StoredRow::Entry { dir, name, ino, kind, position });
         if kind != Kind::Dir {
             self.edit(ino, |i| i.nlink = 1)?;
@@ -386,7 +488,7 @@ impl Patch<'_> {
             let prefix = inode_row(tag::CHUNK, ino);
             let (mut size, mut bytes) = (0, 0);
             let end = chiton_metastore::prefix_end(&prefix);
-            each_row(self.store, &prefix, end.as_deref(), |(key, value)| {
+            each_row(self.all.joint, &prefix, end.as_deref(), |(key, value)| {
                 inode.mapped = true;
                 if let Ok(Some(StoredRow::Chunk(_, _, chunk))) = StoredRow::decode(&key, &value) {
                     size = size.max(chunk.extents().last().map_or(0, |e| e.end()));
@@ -394,7 +496,7 @@ impl Patch<'_> {
                 }
                 Ok::<_, CheckError>(true)
             })?;
-            let content = self.store.get(&inode_row(tag::CONTENT, ino))?.filter(|_| !inode.mapped);
+            let content = self.all.joint.get(&inode_row(tag::CONTENT, ino))?.filter(|_| !inode.mapped);
             inode.inline = content.is_some();
             if let Some(content) = content {
                 inode.node = Node::new(kind, content.len() as u64, 0);
@@ -410,7 +512,8 @@ impl Patch<'_> {
     fn rescue(&mut self, ino: Ino) -> Result<bool, CheckError> {
         let (Some(inode), Some(dir)) = (self.inode(ino)?, self.lost_and_found()?) else { return Ok(false) };
         let Some(name) = self.free_name(dir, &format!("#{ino}"))? else { return Ok(false) };
-        let (kind, position) = (inode.node.kind(), inode.position);
+        let Some(parent) = self.inode(dir)? else { return Ok(false) };
+        let (kind, position) = (inode.node.kind(), self.position_in(&parent, ino, inode.position));
         self.put(&StoredRow::Entry { dir, name, ino, kind, position });
         self.edit(ino, |i| {
             i.parent = dir;
@@ -449,10 +552,7 @@ impl Patch<'_> {
         };
         let shard = ShardId(0);
         let Some((key, _)) = OwnRow::InodeMark(shard, 0).encode() else { return Ok(None) };
-        let value = match self.rows.get(&key) {
-            Some(value) => value.clone(),
-            None => self.store.get(&key)?,
-        };
+        let value = self.value(&key)?;
         let mark = value.and_then(|value| OwnRow::decode(&key, &value).ok().flatten());
         let Some(OwnRow::InodeMark(_, counter)) = mark.filter(|mark| match mark {
             OwnRow::InodeMark(_, counter) => *counter + 1 < 1 << 48,
@@ -464,7 +564,7 @@ impl Patch<'_> {
         if self.inode(ino)?.is_some() {
             return Ok(None);
         }
-        self.put_own(OwnRow::InodeMark(shard, counter + 1));
+        self.put_own(self.home(&key), OwnRow::InodeMark(shard, counter + 1));
         let (uid, gid, position) = (root.uid, root.gid, root.position);
         let made = StoredInode { nlink: 2, uid, gid, position, ..made_anew(ino, Kind::Dir, self.now) };
         self.put(&StoredRow::Inode(made));
@@ -485,11 +585,7 @@ impl Patch<'_> {
             let text = if n == 0 { wish.to_owned() } else { format!("{wish}.{n}") };
             let Ok(name) = Name::new(text.as_bytes()) else { return Ok(None) };
             let key = entry_row_key(dir, &name);
-            let taken = match self.rows.get(&key) {
-                Some(value) => value.is_some(),
-                None => self.store.get(&key)?.is_some(),
-            };
-            if !taken {
+            if self.value(&key)?.is_none() {
                 return Ok(Some(name));
             }
         }

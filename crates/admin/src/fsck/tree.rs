@@ -159,7 +159,7 @@ fn name_loops(run: &mut Run<'_>, searching: Sorter<16>, places: Sorter<16>) -> R
             at = next;
         }
         let (ino, dir) = (Ino(first), Ino(parent));
-        if let Some(name) = names_in(run.store, dir, None, ino)?.into_iter().next() {
+        if let Some(name) = names_in(run.rows.joint, dir, None, ino)?.into_iter().next() {
             run.report(Problem::DirectoryLoop { ino, dir, name })?;
         }
     }

@@ -346,7 +346,7 @@ thread_local! {
 #[test]
 fn problems_have_names_for_machines() {
     let problem = Problem::JournalDamage { cause: "torn".to_owned() };
-    let finding = Finding { problem, path: None };
+    let finding = Finding { problem, path: None, plate: None };
     let json = finding.to_json();
     assert_eq!(json["problem"], "journal-damage");
     assert!(json["advice"].as_str().is_some_and(|a| !a.is_empty()));

@@ -13,6 +13,8 @@ mod fsck;
 mod growth;
 mod offline;
 mod plates;
+mod plates_online;
+mod plates_repair;
 mod rig;
 mod rows;
 mod salvage;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use chiton_admin::fsck::{Finding, Offline, Options, Progress, Summary, check_online};
 use chiton_client::Client;
 use chiton_runtime::{RealWorld, World};
-use chiton_server::{DataAddress, Server, StartError};
+use chiton_server::{DataAddress, StartError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
@@ -65,11 +65,6 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
     }
     let data: DataAddress = args.target.parse()?;
     let at_rest = at_rest::of(&data, args.monitor.as_ref()).map_err(|failure| failure.message)?;
-    if args.repair {
-        let one_plate = Server::info_at_rest(&data, at_rest.as_ref())
-            .and_then(|info| info.check_one_plate(&data, "chiton fsck --repair"));
-        one_plate.map_err(|error| error.to_string())?;
-    }
     if args.rebuild {
         let done = chiton_admin::fsck::rebuild(&data, &RealWorld).map_err(|error| error.to_string())?;
         for line in &done {

@@ -1,13 +1,15 @@
 //! Effects: the events of a decision, carried out at a plate that owns rows of them.
 
 use chiton_model::{Event, FrameEvents, Over, Role};
-use chiton_namespace::{ContentIn, PlanState};
+use chiton_namespace::{ContentIn, Misfit, PlanState};
 use chiton_types::frame::FrameHeader;
 use chiton_types::{Ino, Kind, PlateId, Position, Seq, SessionId};
 use chiton_wire::{OpKey, PeerMessage};
 
+use super::OwedEffect;
 use crate::engine::Engine;
 use crate::moment::{Health, Moment};
+use crate::replay::ReplayFault;
 use crate::step::{Command, Stop, malformed};
 use crate::wait_queue::Wait;
 
@@ -33,49 +35,15 @@ impl Engine {
             // Those before it were lost with a start, and are sent again after the greeting.
             return Ok(());
         }
-        let OpKey { session, seq } = key;
-        let mut frame = vec![Event::CarriedOut { from, number, session, seq }];
-        let mut needs = Vec::new();
-        for event in FrameEvents::new(Position(0), count, events) {
-            let (_, event) = event.map_err(|_| malformed_effect())?;
-            needs.extend(self.shards.ns.needs(&event));
-            frame.push(event);
-        }
-        if !needs.is_empty() {
-            return Err(Stop::Missing(needs));
-        }
+        let effect = OwedEffect { to: self.settings.plate, number, key, count, events: events.to_vec() };
         let lingers = m.health == Health::Good && !m.store_full;
-        for event in &mut frame {
-            self.decide_lives(event, lingers);
+        let EffectFrame { events: frame, header, misfits } =
+            self.effect_frame(from, &effect, Openers::Known { lingers })?;
+        for misfit in misfits {
+            // Damage: the plates disagree. It stays visible to a check, and nothing else is held up by it.
+            let line = format!("effect {number} of plate {from} does not fit: {misfit}; run chiton fsck");
+            self.queue.commands.push(Command::Log(line));
         }
-        let mut position = self.output.position.next();
-        // An inode that the effect itself makes is not there before it is applied.
-        let mut newborn = Vec::new();
-        frame.retain(|event| {
-            position = position.next();
-            let footprint = event.footprint();
-            if footprint.inodes().iter().any(|touch| newborn.contains(&touch.ino)) {
-                return true;
-            }
-            newborn.extend(footprint.inodes().iter().filter(|t| t.role == Role::Newborn).map(|t| t.ino));
-            match self.shards.ns.fit(event, position, self.settings.plates.shards()) {
-                Ok(()) => true,
-                Err(misfit) => {
-                    // Damage: the plates disagree. It stays visible to a check, and nothing else is held up by it.
-                    let line =
-                        format!("effect {number} of plate {from} does not fit: {misfit}; run chiton fsck");
-                    self.queue.commands.push(Command::Log(line));
-                    false
-                }
-            }
-        });
-        let shard = frame.iter().map(Event::shard).find(|shard| self.shards.ns.owns(Ino::new(*shard, 0)));
-        let header = FrameHeader {
-            event_count: 0,
-            shard: shard.unwrap_or_default(),
-            session: SessionId(0),
-            seq: Seq(0),
-        };
         self.output.commit(&frame, header, &mut self.shards);
         let position = self.output.position;
         if let Some(peers) = &mut self.peers {
@@ -89,6 +57,79 @@ impl Engine {
         }
         self.wake_unguarded();
         Ok(())
+    }
+
+    /// The frame that carries out an effect of another plate.
+    fn effect_frame(
+        &self,
+        from: PlateId,
+        effect: &OwedEffect,
+        openers: Openers,
+    ) -> Result<EffectFrame, Stop> {
+        let (number, OpKey { session, seq }) = (effect.number, effect.key);
+        let mut events = vec![Event::CarriedOut { from, number, session, seq }];
+        let mut needs = Vec::new();
+        for event in FrameEvents::new(Position(0), effect.count, &effect.events) {
+            let (_, event) = event.map_err(|_| malformed_effect())?;
+            needs.extend(self.shards.ns.needs(&event));
+            events.push(event);
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Missing(needs));
+        }
+        for event in &mut events {
+            self.decide_lives(event, openers);
+        }
+        let mut position = self.output.position;
+        // An inode that the effect itself makes is not there before it is applied.
+        let (mut newborn, mut misfits) = (Vec::new(), Vec::new());
+        events.retain(|event| {
+            position = position.next();
+            let footprint = event.footprint();
+            if footprint.inodes().iter().any(|touch| newborn.contains(&touch.ino)) {
+                return true;
+            }
+            newborn.extend(footprint.inodes().iter().filter(|t| t.role == Role::Newborn).map(|t| t.ino));
+            let fit = self.shards.ns.fit(event, position, self.settings.plates.shards());
+            let fits = fit.is_ok();
+            misfits.extend(fit.err());
+            fits
+        });
+        let shard = events.iter().map(Event::shard).find(|shard| self.shards.ns.owns(Ino::new(*shard, 0)));
+        let header = FrameHeader {
+            event_count: 0,
+            shard: shard.unwrap_or_default(),
+            session: SessionId(0),
+            seq: Seq(0),
+        };
+        Ok(EffectFrame { events, header, misfits })
+    }
+
+    /// The frame that carries out an effect of another plate, for tools that work while no server runs; `None` if it is carried out
+    /// already. An inode that loses its last name stays until the next start, because clients may still have it open.
+    ///
+    /// # Errors
+    /// [`ReplayFault::Missing`] and [`ReplayFault::Malformed`].
+    pub fn effect_frame_at_rest(
+        &self,
+        from: PlateId,
+        effect: &OwedEffect,
+    ) -> Result<Option<(FrameHeader, Vec<u8>)>, ReplayFault> {
+        let peer = self.peers.as_ref().and_then(|peers| peers.others.get(&from));
+        if peer.is_none_or(|peer| effect.number <= peer.carried_out) {
+            return Ok(None);
+        }
+        let EffectFrame { events, header, .. } =
+            self.effect_frame(from, effect, Openers::Unknown).map_err(|stop| match stop {
+                Stop::Missing(needs) => ReplayFault::Missing(needs),
+                _ => malformed("events of another plate").into(),
+            })?;
+        let mut payload = Vec::new();
+        for event in &events {
+            event.encode(&mut payload);
+        }
+        let event_count = u32::try_from(events.len()).expect("an operation has few events");
+        Ok(Some((FrameHeader { event_count, ..header }, payload)))
     }
 
     /// What else changes with an event that another plate has decided.
@@ -122,11 +163,15 @@ impl Engine {
 
     /// Whether an inode without a name stays, for those that have it open or because its blocks are freed later, is decided where the
     /// inode is.
-    fn decide_lives(&self, event: &mut Event, lingers: bool) {
+    fn decide_lives(&self, event: &mut Event, openers: Openers) {
+        let (all_stay, replaced_stay) = match openers {
+            Openers::Known { lingers } => (false, lingers),
+            Openers::Unknown => (true, true),
+        };
         let (ino, orphan, lingers) = if let Event::Unlink { ino, orphan, .. } = event {
-            (*ino, orphan, false)
+            (*ino, orphan, all_stay)
         } else if let Event::Rename { over: Over::Replaced { ino, orphan, .. }, .. } = event {
-            (*ino, orphan, lingers)
+            (*ino, orphan, replaced_stay)
         } else {
             return;
         };
@@ -150,6 +195,23 @@ impl Engine {
             peers.send(to, PeerMessage::RecallNames { key }, &mut self.queue);
         }
     }
+}
+
+/// What is known of the clients that have a file open.
+#[derive(Clone, Copy)]
+enum Openers {
+    /// A replaced file that nobody has open stays for a while if it `lingers`.
+    Known { lingers: bool },
+    /// No server runs.
+    Unknown,
+}
+
+/// How an effect is carried out.
+struct EffectFrame {
+    events: Vec<Event>,
+    header: FrameHeader,
+    /// Events that the plate cannot carry out, and that are left out.
+    misfits: Vec<Misfit>,
 }
 
 fn malformed_effect() -> Stop {

@@ -76,15 +76,34 @@ impl Row {
     }
 }
 
+/// An effect that one plate owes to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwedEffect {
+    pub to: PlateId,
+    /// The effects of a plate to another are carried out in the order of their numbers.
+    pub number: u64,
+    /// The operation that decided it.
+    pub key: OpKey,
+    /// Number of events.
+    pub count: u32,
+    /// The encoded events.
+    pub events: Vec<u8>,
+}
+
 /// How far operations between two plates are, for tools that look at their stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerState {
-    /// An effect with this number is owed to a plate.
-    Owed { to: PlateId, number: u64 },
+    Owed(OwedEffect),
     /// Effects of a plate up to this number are carried out.
-    CarriedOut { from: PlateId, upto: u64 },
+    CarriedOut {
+        from: PlateId,
+        upto: u64,
+    },
     /// The row of this inode is guarded for an operation of a plate.
-    Guarded { ino: Ino, holder: PlateId },
+    Guarded {
+        ino: Ino,
+        holder: PlateId,
+    },
 }
 
 impl PeerState {
@@ -99,7 +118,9 @@ impl PeerState {
             Row::Peer { plate, carried_out, .. } => {
                 Some(PeerState::CarriedOut { from: plate, upto: carried_out })
             }
-            Row::Owed { to, number, .. } => Some(PeerState::Owed { to, number }),
+            Row::Owed { to, number, key, count, events } => {
+                Some(PeerState::Owed(OwedEffect { to, number, key, count, events }))
+            }
             Row::Guard { ino, holder, .. } => Some(PeerState::Guarded { ino, holder }),
             Row::Lent { .. } => None,
         })

@@ -12,12 +12,14 @@
 //!   waits while holding them.
 //! - A plate that leaves loses the messages to it and from it that have not arrived. What it sends afterwards goes nowhere.
 //! - The queues are bounded by the engines: each waits for answers to what it sent.
+//! - While messages are held, they arrive and wait.
 //! - A message of another server counts only on its last connection, and only from a plate that is looked for there.
 
 mod link;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use chiton_auth::Credentials;
 use chiton_engine::Command;
@@ -68,6 +70,14 @@ struct Ways {
     links: Vec<Option<Arc<Link>>>,
     /// By server: the connection whose messages count.
     heard: BTreeMap<u64, ConnId>,
+    /// How many hold the messages, and the last moment at which they do.
+    holds: (u32, Duration),
+}
+
+impl Ways {
+    fn is_held(&self, now: Duration) -> bool {
+        self.holds.0 > 0 && now < self.holds.1
+    }
 }
 
 /// What is on its way to a plate that runs.
@@ -85,6 +95,7 @@ impl Peers {
             servers: BTreeMap::new(),
             links: plates.all().map(|_| None).collect(),
             heard: BTreeMap::new(),
+            holds: (0, Duration::ZERO),
         };
         Arc::new(Peers { plates, ways: Mutex::new(ways) })
     }
@@ -137,15 +148,28 @@ impl Peers {
         }
     }
 
-    fn take(&self, plate: PlateId) -> VecDeque<(PlateId, PeerMessage)> {
+    /// No plate takes messages out from now on, until `until` or the end of what is returned.
+    pub(crate) fn hold(self: &Arc<Self>, until: Duration) -> Hold {
         let mut ways = self.ways.lock();
+        ways.holds = (ways.holds.0 + 1, ways.holds.1.max(until));
+        Hold { peers: self.clone(), until }
+    }
+
+    fn take(&self, plate: PlateId, now: Duration) -> VecDeque<(PlateId, PeerMessage)> {
+        let mut ways = self.ways.lock();
+        if ways.is_held(now) {
+            return VecDeque::new();
+        }
         let queue = ways.queues[usize::from(plate.0)].as_mut();
         queue.map(|queue| std::mem::take(&mut queue.messages)).unwrap_or_default()
     }
 
-    fn has_any(&self, plate: PlateId) -> bool {
+    /// Whether there is anything to take out.
+    fn has_any(&self, plate: PlateId, now: impl FnOnce() -> Duration) -> bool {
         let ways = self.ways.lock();
-        ways.queues[usize::from(plate.0)].as_ref().is_some_and(|queue| !queue.messages.is_empty())
+        let queue = &ways.queues[usize::from(plate.0)];
+        queue.as_ref().is_some_and(|queue| !queue.messages.is_empty())
+            && (ways.holds.0 == 0 || !ways.is_held(now()))
     }
 
     /// Where the server that has a plate listens, if it is another one that is known.
@@ -246,6 +270,30 @@ impl Peers {
     }
 }
 
+/// Keeps the messages between plates where they are. See [`Peers::hold`].
+pub(crate) struct Hold {
+    peers: Arc<Peers>,
+    until: Duration,
+}
+
+impl Hold {
+    /// From then on messages may be taken out.
+    pub(crate) fn until(&self) -> Duration {
+        self.until
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut ways = self.peers.ways.lock();
+        ways.holds.0 -= 1;
+        if ways.holds.0 == 0 {
+            ways.holds.1 = Duration::ZERO;
+            ways.queues.iter().flatten().for_each(|queue| queue.commits.scheduler_wake_up.wake());
+        }
+    }
+}
+
 /// The plates that run here, to be greeted from.
 pub(crate) fn greet_from_all(table: &Weak<PlateTable>, to: &[PlateId]) {
     for running in table.upgrade().iter().flat_map(|table| table.all()) {
@@ -273,11 +321,11 @@ impl Plate {
 
     /// Gives the engine the messages that have come; false if there are none.
     pub(crate) fn hear_peers(&self) -> bool {
-        if self.peers.is_alone() || !self.peers.has_any(self.plate) {
+        if self.peers.is_alone() || !self.peers.has_any(self.plate, || self.world.monotonic()) {
             return false;
         }
         self.with_engine(|engine, m| {
-            for (from, message) in self.peers.take(self.plate) {
+            for (from, message) in self.peers.take(self.plate, m.mono) {
                 engine.peer(from, message, m);
             }
         });
@@ -340,7 +388,7 @@ mod tests {
             (PlateId(0), PeerMessage::CarriedOut { upto }) => upto,
             other => panic!("{other:?}"),
         };
-        plate.peers.take(plate.plate).into_iter().map(number).collect()
+        plate.peers.take(plate.plate, Duration::ZERO).into_iter().map(number).collect()
     }
 
     #[test]
@@ -386,6 +434,25 @@ mod tests {
         }
         assert!(!peers.hear(3, ConnId(1)) && peers.hear(2, ConnId(2)));
         peers.stop();
+    }
+
+    #[test]
+    fn held_messages_wait_until_the_hold_ends() {
+        let [zero, one] = two();
+        let arrived_at = |now: u64| one.peers.take(PlateId(1), Duration::from_secs(now)).len();
+        let hold = zero.peers.hold(Duration::from_secs(5));
+        let second = zero.peers.hold(Duration::from_secs(3));
+        zero.send_to_peers(&mut vec![message(1)]);
+        assert_eq!(arrived_at(1), 0);
+        assert!(!one.peers.has_any(PlateId(1), || Duration::from_secs(4)));
+        drop(second);
+        assert_eq!(arrived_at(1), 0, "the first still holds them");
+        drop(hold);
+        assert_eq!(arrived_at(1), 1);
+        // One that is forgotten ends by its time.
+        let _hold = zero.peers.hold(Duration::from_secs(5));
+        zero.send_to_peers(&mut vec![message(2)]);
+        assert_eq!((arrived_at(4), arrived_at(5)), (0, 1));
     }
 
     #[test]

@@ -294,7 +294,7 @@ fn what_needs_one_plate_is_refused_with_several() {
     let name = b"chiton.policy".to_vec();
     let policy =
         Op::SetXattr { ino: Ino::ROOT, name, value: b"durability: none".to_vec(), how: XattrHow::Set };
-    let calls = [Call::Op { op: policy, open: false }, Call::Admin { what: "view open".to_owned() }];
+    let calls = [Call::Op { op: policy, open: false }];
     for call in calls {
         let request = request(call.clone());
         let reply = connection.call(&request).expect("answered");

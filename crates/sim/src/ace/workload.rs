@@ -239,7 +239,7 @@ pub(super) fn judge_server(server: &Server, live: &LiveDisk) -> Result<Recovered
     let rows: Vec<Arc<dyn Metastore>> =
         rest.plates().map(|plate| Arc::new(plate) as Arc<dyn Metastore>).collect();
     let rows = RowsOfPlates::new(server.plates(), rows);
-    structure::check(&rows, &rest).map_err(|violation| violation.what)?;
+    structure::check_plates(&rows, &rest).map_err(|violation| violation.what)?;
     let log = live.log();
     let next = new_numbers(server, &tree)?;
     Ok(Recovered { tree, next, log })

@@ -1,7 +1,8 @@
 //! Structural consistency: none of the named inconsistencies that `chiton fsck` knows (dangling entry, wrong link count,
 //! orphan, leaked or missing block, directory loop, size without blocks, wrong parent …).
 
-use chiton_admin::fsck::{Options, check as fsck};
+use chiton_admin::RowsOfPlates;
+use chiton_admin::fsck::{CheckError, Finding, Options, Summary, check as fsck, check_plates as fsck_plates};
 use chiton_metastore::Metastore;
 use chiton_objects::Objects;
 
@@ -17,9 +18,23 @@ const REPORTED_MAX: usize = 5;
 /// # Errors
 /// The findings of `fsck`, or the reason why it cannot check.
 pub fn check(store: &dyn Metastore, objects: &dyn Objects) -> Result<(), Violation> {
+    judge(&mut |options, found| fsck(store, objects, options, found, &mut |_| {}))
+}
+
+/// [`check`] of several plates.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_plates(rows: &RowsOfPlates, objects: &dyn Objects) -> Result<(), Violation> {
+    judge(&mut |options, found| fsck_plates(rows, objects, options, found, &mut |_| {}))
+}
+
+type Check<'a> = &'a mut dyn FnMut(&Options, &mut dyn FnMut(Finding)) -> Result<Summary, CheckError>;
+
+fn judge(check: Check<'_>) -> Result<(), Violation> {
     let mut findings = Vec::new();
     let options = Options { content: true, ..Options::default() };
-    let looked = fsck(store, objects, &options, &mut |finding| findings.push(finding), &mut |_| {});
+    let looked = check(&options, &mut |finding| findings.push(finding));
     if let Err(error) = looked {
         return Err(violation("structure", format!("cannot be checked: {error:?}")));
     }

@@ -30,6 +30,8 @@ impl Problem {
             Problem::WrongPolicy { is: None, .. } => "remove the policy; the history keeps it",
             Problem::WrongPolicyHistory { is: Some(_), .. } => "write what the directory carries",
             Problem::WrongPolicyHistory { is: None, .. } => "remove the row",
+            Problem::StalePolicyHistory { .. } => "write what plate 0 has",
+            Problem::StalePolicy { .. } => "write what the plate of the directory has",
             Problem::WrongEntryType { .. } => "write the inode's type into the entry",
             Problem::ExtraDirectoryEntry { .. } => "remove the second entry; the directory keeps the first",
             Problem::WrongParent { .. } => "write the directory that holds the entry into the inode",
@@ -72,9 +74,6 @@ impl Problem {
             Problem::UnreadableRows { .. } => {
                 "restore the metadata store from a backup; without one, chiton dump saves what can be read, for chiton \
                  load into a new file system"
-            }
-            Problem::PlatesDiffer { .. } => {
-                "start the servers and set the policy of the directory again (chiton policy set): all plates get that"
             }
             Problem::BadRow { .. } => {
                 "restore the metadata store from a backup; what else can be read can be saved with chiton dump"

@@ -51,18 +51,19 @@ impl fmt::Display for Problem {
             Problem::WrongPolicyHistory { version, is: None } => {
                 write!(f, "the history of policies has another change in the place of {version}")
             }
-            Problem::PlatesDiffer { plate, like, key } => {
-                write!(f, "plate {plate} does not have ")?;
-                match (tag_of(key), ino_of(key), key.last_chunk()) {
-                    (Some(tag::POLICY), Some(ino), _) => write!(f, "the policy of directory {ino}")?,
-                    (_, _, Some(version)) => {
-                        write!(f, "change {} in its history of policies", u64::from_be_bytes(*version))?;
-                    }
-                    (_, _, None) => write!(f, "the row {}", key.escape_ascii())?,
-                }
-                write!(f, " as plate {like} has it")
+            Problem::StalePolicyHistory { plate, version } => {
+                write!(
+                    f,
+                    "plate {plate} does not have change {version} in its history of policies as plate 0 has it"
+                )
             }
-            Problem::UnreadableRows { after, before, cause } => {
+            Problem::StalePolicy { plate, ino } => {
+                write!(
+                    f,
+                    "plate {plate} has another policy of directory {ino} than the directory's own plate"
+                )
+            }
+            Problem::UnreadableRows { after, before, cause, .. } => {
                 f.write_str("the metadata store's rows ")?;
                 match (after.is_empty(), before.is_empty()) {
                     (true, true) => f.write_str("cannot be read")?,
@@ -122,7 +123,7 @@ impl fmt::Display for Problem {
             Problem::ContentPastEnd { ino, says, is } => {
                 write!(f, "inode {ino} has a size of {says} and content up to {is}")
             }
-            Problem::WrongReferenceCount { block, says, is } => {
+            Problem::WrongReferenceCount { block, says, is, .. } => {
                 let count = |n: &Option<u32>| n.map_or("none".to_owned(), |n| n.to_string());
                 let (says, is) = (count(says), count(is));
                 write!(f, "block {} has a count of references of {says}; it should be {is}", block.key())
@@ -142,19 +143,19 @@ impl fmt::Display for Problem {
             Problem::CorruptBlock { block, ino, cause } => {
                 write!(f, "block {}, of inode {ino}, is corrupt: {cause}", block.key())
             }
-            Problem::LeakedBlock { block, bytes } => {
+            Problem::LeakedBlock { block, bytes, .. } => {
                 write!(f, "nothing names block {} ({bytes} bytes)", block.key())
             }
-            Problem::GarbageInUse { block, ino } => {
+            Problem::GarbageInUse { block, ino, .. } => {
                 write!(f, "block {} is to be deleted, but inode {ino} needs it", block.key())
             }
-            Problem::LowInodeCounter { shard, says, needs } => {
+            Problem::LowInodeCounter { shard, says, needs, .. } => {
                 write!(f, "the inode counter of shard {shard} stands at {says}; it must be {needs} or more")
             }
-            Problem::LowSessionCounter { says, needs } => {
+            Problem::LowSessionCounter { says, needs, .. } => {
                 write!(f, "the counter of sessions stands at {says}; it must be {needs} or more")
             }
-            Problem::WrongInodeCount { says, is } => {
+            Problem::WrongInodeCount { says, is, .. } => {
                 let says = says.map_or("is missing".to_owned(), |n| format!("says {n}"));
                 write!(f, "the number of inodes {says}; there are {is}")
             }

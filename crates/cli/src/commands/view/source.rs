@@ -131,6 +131,12 @@ impl Source {
             let class = if error.refusal == Refusal::Busy { Class::Busy } else { Class::Failed };
             Failure::new(class, error.to_string())
         })?);
+        if rows.plates() > 1 {
+            return Err(Failure::failed(format!(
+                "the file system of {said} has {} plates, and chiton view works only with one so far",
+                rows.plates()
+            )));
+        }
         let shards = rows.shards().ok_or_else(|| Failure::failed("the server's view has no shards"))?;
         Ok(Source {
             path,
