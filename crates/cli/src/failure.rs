@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use chiton_fuse::MountError;
 use chiton_server::{FormatError, StartError};
 
-/// Exit codes (2 is clap's: wrong usage).
+/// Exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// 1: the command failed.
     Failed = 1,
+    /// 2: wrong usage, which clap did not notice.
+    Usage = 2,
     /// 3: the object is in use, or another client holds it.
     Busy = 3,
     /// 4: nothing there: no such directory, not formatted, no server.
@@ -25,6 +27,7 @@ impl Class {
     /// The class of an exit code from another process of Chiton, or from a mount.
     pub(crate) fn of(exit_code: u8) -> Class {
         match exit_code {
+            2 => Class::Usage,
             3 => Class::Busy,
             4 => Class::Absent,
             5 => Class::Conflict,
@@ -50,6 +53,10 @@ impl Failure {
 
     pub(crate) fn failed(message: impl fmt::Display) -> Failure {
         Failure::new(Class::Failed, message.to_string())
+    }
+
+    pub(crate) fn usage(message: impl fmt::Display) -> Failure {
+        Failure::new(Class::Usage, message.to_string())
     }
 
     pub(crate) fn absent(message: impl fmt::Display) -> Failure {

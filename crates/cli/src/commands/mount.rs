@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
         }
         (None, Some(address), _) => (None, format!("chiton:{address}")),
         (None, None, Some(monitor)) => (None, format!("chiton:{}", monitor.without_commas())),
-        (None, None, None) => return Err(Failure::failed(NO_SOURCE)),
+        (None, None, None) => return Err(Failure::usage(NO_SOURCE)),
     };
     server.iter().for_each(|server| metrics.show(server));
     let client = Arc::new(client(args, server.as_ref(), cluster.as_ref(), &mountpoint)?);
@@ -155,7 +155,7 @@ fn cluster(args: &Mount) -> Outcome<Option<EtcdAddress>> {
     match (&args.data, &args.server, &args.monitor) {
         (_, _, Some(monitor)) => Ok(Some(monitor.clone())),
         (None, None, None) => match monitor::of_environment()? {
-            None => Err(Failure::failed(NO_SOURCE)),
+            None => Err(Failure::usage(NO_SOURCE)),
             monitor => Ok(monitor),
         },
         (Some(_), _, None) | (_, Some(_), None) => Ok(None),
@@ -189,7 +189,7 @@ fn client(
             Client::connect(address, identity::with(options)?)
         }
         (None, None, Some(monitor)) => return super::cluster::client(monitor, &options),
-        (None, None, None) => return Err(Failure::failed(NO_SOURCE)),
+        (None, None, None) => return Err(Failure::usage(NO_SOURCE)),
     };
     result.map_err(Failure::absent)
 }
