@@ -15,6 +15,8 @@
 //! - A position counts only in the boot that gave it. After a restart nothing settles before the server, which
 //!   knows what it has in its journal, has answered again.
 
+mod ended;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ use chiton_wire::{Acknowledged, Again, Answer, Call, Failure, LeaseMode, Lock, Q
 
 use crate::held_locks::HeldLocks;
 use crate::kept_blocks::KeptBlocks;
+pub(crate) use ended::{CarriedOut, Unanswered};
 
 /// Sequence numbers, kept operations, opens and locks of one session.
 pub(crate) struct Session {
@@ -435,7 +438,7 @@ impl Session {
     }
 
     /// The session is over. What was kept and not carried out is lost; opens live on in `next`, the session that
-    /// follows (locks do not: others may hold them by now). Returns the numbers that somebody waits for, and what became of each.
+    /// follows (locks do not: others may hold them by now). Returns the numbers that somebody waits for, and the fate of each.
     pub(crate) fn expire(&mut self, next: Session, carried_out: &CarriedOut) -> Vec<(Seq, Unanswered)> {
         // What is lost of it is not sent again: its caller was answered.
         let is_lost = |kept: &Kept| {
@@ -451,7 +454,7 @@ impl Session {
             let mut seqs = (0..kept.count).map(|at| Seq(kept.request.seq.0 + at));
             let became = match &kept.request.call {
                 call if written(call).is_some() && carried_out.has(kept.request.seq) => Unanswered::Pushed,
-                // Its content was written under a lease that is void, or it rests on what is lost.
+                // Its content was written under a lease that is void, or it rests on a lost operation.
                 call if written(call).is_some() || is_any_lost => Unanswered::Lost,
                 Call::Op { .. } | Call::Batch { .. } if carried_out.has_none(&mut seqs) => {
                     Unanswered::NotCarriedOut
@@ -471,35 +474,6 @@ impl Session {
     /// True once after acknowledged operations were lost.
     pub(crate) fn take_lost(&mut self) -> bool {
         std::mem::take(&mut self.lost)
-    }
-}
-
-/// What became of a call that had no answer when its session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unanswered {
-    /// A push, which was carried out.
-    Pushed,
-    /// Nothing of it was carried out, and nothing of it will be: its caller may ask anew.
-    NotCarriedOut,
-    /// Lost, or not known here.
-    Lost,
-}
-
-/// What a server remembers of a session that is over: runs of operations that were carried out. `None`: it remembers nothing, and none
-/// counts as carried out.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CarriedOut(pub(crate) Option<Vec<(Seq, Seq)>>);
-
-impl CarriedOut {
-    fn has(&self, seq: Seq) -> bool {
-        let Some(runs) = &self.0 else { return false };
-        let at = runs.partition_point(|(_, end)| *end <= seq);
-        runs.get(at).is_some_and(|(first, _)| *first <= seq)
-    }
-
-    /// Whether it is certain that none of these was carried out.
-    fn has_none(&self, seqs: &mut impl Iterator<Item = Seq>) -> bool {
-        self.0.is_some() && !seqs.any(|seq| self.has(seq))
     }
 }
 

@@ -13,10 +13,12 @@
 //! - Nothing is repaired in a store of which rows cannot be read.
 //! - After the last round a further check finds nothing that it would repair.
 
+mod patch;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_engine::{OwnRow, SWEPT};
-use chiton_metastore::{Batch, Metastore};
+use chiton_metastore::Metastore;
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{
     INODE_KEY_BYTES, Node, StoredInode, StoredRow, entry_of_key, entry_row_key, ino_of, inode_row,
@@ -25,6 +27,7 @@ use chiton_namespace::{
 use chiton_objects::Objects;
 use chiton_types::{Ino, Kind, Mode, Name, PlateId, Position, ShardId, Time};
 
+use self::patch::Patch;
 use crate::RowsOfPlates;
 use crate::fsck::all_rows::AllRows;
 use crate::fsck::rows::{each_row, inode};
@@ -175,126 +178,7 @@ impl Gives {
     }
 }
 
-/// Changes of rows that are not committed yet, over the stores of the plates.
-struct Patch<'a> {
-    all: &'a AllRows<'a>,
-    /// By plate and key.
-    rows: BTreeMap<(PlateId, Vec<u8>), Option<Vec<u8>>>,
-    now: Time,
-    gives: Gives,
-}
-
 impl Patch<'_> {
-    fn commit(&mut self) -> Result<(), CheckError> {
-        let mut batches: BTreeMap<PlateId, Batch> = BTreeMap::new();
-        for ((plate, key), value) in std::mem::take(&mut self.rows) {
-            batches.entry(plate).or_default().extend([(key, value)]);
-        }
-        // Of rows that each plate has a copy of, those of plate 0 are checked: it is the last.
-        for (plate, rows) in batches.into_iter().rev() {
-            self.all.store(plate).commit(&rows)?;
-        }
-        Ok(())
-    }
-
-    /// The plate where a row counts.
-    fn home(&self, key: &[u8]) -> PlateId {
-        self.all.home(key).unwrap_or_default()
-    }
-
-    /// What a plate has under a key.
-    fn value_at(&self, plate: PlateId, key: &[u8]) -> Result<Option<Vec<u8>>, CheckError> {
-        match self.rows.get(&(plate, key.to_vec())) {
-            Some(value) => Ok(value.clone()),
-            None => Ok(self.all.store(plate).get(key)?),
-        }
-    }
-
-    fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CheckError> {
-        self.value_at(self.home(key), key)
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<StoredRow>, CheckError> {
-        let value = self.value(key)?;
-        Ok(value.and_then(|value| StoredRow::decode(key, &value).ok().flatten()))
-    }
-
-    /// The nearest directory above with a policy, or the root.
-    fn policy_around(&self, dir: Ino) -> Result<Ino, CheckError> {
-        let mut passed = BTreeSet::new();
-        let mut at = dir;
-        while let Some(StoredRow::Inode(inode)) = self.get(&inode_row(tag::INODE, at))? {
-            at = inode.parent;
-            let is_root = at == Ino::ROOT || self.get(&inode_row(tag::POLICY, at))?.is_some();
-            // Damaged directories may be in a circle.
-            if is_root || !passed.insert(at) {
-                return Ok(at);
-            }
-        }
-        Ok(Ino::ROOT)
-    }
-
-    /// The existing extended attributes of an inode.
-    fn xattrs(&self, ino: Ino) -> Result<Attributes, CheckError> {
-        let key = inode_row(tag::XATTRS, ino);
-        let is_there = self.value(&key)?.is_some();
-        let all = match self.get(&key)? {
-            Some(StoredRow::Xattrs(_, all)) => all,
-            _ => BTreeMap::new(),
-        };
-        let (access, default) = (all.contains_key(ACL_ACCESS), all.contains_key(ACL_DEFAULT));
-        Ok(Attributes { is_there, access, default })
-    }
-
-    /// Writes a row where it counts.
-    fn put(&mut self, row: &StoredRow) {
-        self.put_at(self.home(&row.key()), row);
-    }
-
-    fn put_at(&mut self, plate: PlateId, row: &StoredRow) {
-        self.rows.insert((plate, row.key()), Some(row.value()));
-    }
-
-    fn delete(&mut self, key: Vec<u8>) {
-        self.delete_at(self.home(&key), key);
-    }
-
-    fn delete_at(&mut self, plate: PlateId, key: Vec<u8>) {
-        self.rows.insert((plate, key), None);
-    }
-
-    /// Writes a row of which each plate has a copy, or deletes it.
-    fn set_everywhere(&mut self, key: &[u8], value: Option<&StoredRow>) {
-        for (plate, _) in &self.all.parts {
-            self.rows.insert((*plate, key.to_vec()), value.map(StoredRow::value));
-        }
-    }
-
-    fn put_own(&mut self, plate: PlateId, row: OwnRow) {
-        self.rows.extend(row.encode().map(|(key, value)| ((plate, key), Some(value))));
-    }
-
-    /// Where a row stands in the journal that is made on the plate of `dir` from one that has this position on the plate of `ino`.
-    fn position_in(&self, dir: &StoredInode, ino: Ino, position: Position) -> Position {
-        let plate = |ino| self.home(&inode_row(tag::INODE, ino));
-        if plate(dir.ino) == plate(ino) { position } else { dir.position }
-    }
-
-    fn inode(&self, ino: Ino) -> Result<Option<StoredInode>, CheckError> {
-        Ok(match self.get(&inode_row(tag::INODE, ino))? {
-            Some(StoredRow::Inode(inode)) => Some(inode),
-            _ => None,
-        })
-    }
-
-    /// Changes an inode; false if there is none.
-    fn edit(&mut self, ino: Ino, f: impl FnOnce(&mut StoredInode)) -> Result<bool, CheckError> {
-        let Some(mut inode) = self.inode(ino)? else { return Ok(false) };
-        f(&mut inode);
-        self.put(&StoredRow::Inode(inode));
-        Ok(true)
-    }
-
     /// True if the problem is taken care of by the rows changed.
     fn apply(&mut self, problem: &Problem) -> Result<bool, CheckError> {
         match problem {
@@ -590,19 +474,6 @@ impl Patch<'_> {
             }
         }
         Ok(None)
-    }
-}
-
-/// An inode's flags about extended attributes.
-struct Attributes {
-    is_there: bool,
-    access: bool,
-    default: bool,
-}
-
-impl Attributes {
-    fn note(&self, inode: &mut StoredInode) {
-        (inode.xattrs, inode.access_list, inode.default_list) = (self.is_there, self.access, self.default);
     }
 }
 
