@@ -189,7 +189,7 @@ pub(crate) fn from_source(source: &str, target: &str) -> Outcome<Address> {
     let source = source.split_once(BRANCH).map_or(source, |(source, _)| source);
     match source.strip_prefix("chiton:") {
         Some(at) if at.starts_with("unix:") || at.starts_with("tcp:") => parse(at),
-        Some(monitor) if monitor.starts_with(EtcdAddress::SCHEME) => cluster::server_that_answers(monitor),
+        Some(monitor) if monitor.starts_with(EtcdAddress::SCHEME) => cluster::server_behind_mount(monitor),
         Some(data) => match data.parse() {
             Ok(data) => Ok(Address::Unix(socket(&data)?)),
             Err(e) => Err(Failure::absent(format!("{target}: {e}"))),

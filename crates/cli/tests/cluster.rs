@@ -150,6 +150,36 @@ fn a_cluster_is_made_once_and_foreign_data_is_refused() {
     assert!(!Path::new(&site.path("socket")).exists(), "a refused server leaves no socket");
 }
 
+/// A command at a mount waits while the etcd is away, as the mount does.
+#[test]
+fn commands_at_a_mount_wait_for_the_monitor() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: mounts need root");
+        return;
+    }
+    let mut site = Site::new();
+    let data = site.path("data");
+    site.done(&["cluster", "init", "--data", &data, "--plates", "2"]);
+    site.serve("one");
+    site.await_plates(&[2]);
+    let mount = site.path("mnt");
+    std::fs::create_dir(&mount).expect("a directory");
+    let state = site.path("state");
+    site.done(&["mount", "--state-dir", &state, &mount]);
+    site.etcd.kill(0);
+    let listed = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
+            command.args(["decoupled", "--json", &mount]).output().expect("chiton runs")
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        site.etcd.restart(0).expect("it is back");
+        asked.join().expect("it ends")
+    });
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    site.done(&["umount", &mount]);
+}
+
 #[test]
 fn an_administrator_balances_drains_and_removes_servers() {
     let mut site = Site::new();

@@ -9,10 +9,10 @@ use chiton_runtime::{RealWorld, World};
 use chiton_transport::Address;
 
 use super::failed;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Class, Failure, Outcome};
 use crate::{identity, reach};
 
-/// How long servers that take plates over, or start, are waited for.
+/// How long servers that take plates over, or start, are waited for, and the etcd behind a mount.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -45,6 +45,19 @@ pub(crate) fn client(monitor: &EtcdAddress, options: &ClientOptions) -> Outcome<
             )));
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// As [`server_that_answers`], of a cluster that has a mount: like the mount, it waits while the etcd or the servers are away.
+pub(crate) fn server_behind_mount(monitor: &str) -> Outcome<Address> {
+    let began = RealWorld.monotonic();
+    loop {
+        match server_that_answers(monitor) {
+            Err(failure) if failure.class == Class::Absent && RealWorld.monotonic() - began < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            found => return found,
+        }
     }
 }
 
