@@ -511,7 +511,7 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
         fs::remove_dir_all(entry.expect("listed").path()).expect("removed");
     }
     site.done(&["umount", &site.path("new")]);
-    // What the mount had open is freed afterwards.
+    // Files that the mount had open are freed afterwards.
     site.mount_new();
     for _ in 0..LOOKS {
         let found = rustix::fs::statvfs(&new).expect("asked");

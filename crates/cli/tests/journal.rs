@@ -1,32 +1,14 @@
 //! `chiton journal` and `chiton status` as administrators use them: on a directory in use, and on one without a
 //! server.
 
+mod program;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn chiton(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_chiton")).args(args).output().expect("the program runs")
-}
-
-fn done(args: &[&str]) -> String {
-    let out = chiton(args);
-    assert!(out.status.success(), "chiton {args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&done(args)).expect("JSON")
-}
-
-fn refused(args: &[&str], code: i32, words: &str) {
-    let out = chiton(args);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(code), "chiton {args:?}: {said}");
-    assert!(said.contains(words), "chiton {args:?} does not say {words:?}: {said}");
-}
+use program::{chiton, done, json, refused};
 
 fn text(path: &Path) -> String {
     path.to_str().expect("a plain path").to_owned()

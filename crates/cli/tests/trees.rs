@@ -6,36 +6,18 @@
     reason = "a test waits for real threads and processes"
 )]
 
+mod program;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-fn chiton(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_chiton")).args(args).output().expect("the program runs")
-}
-
-fn done(args: &[&str]) -> String {
-    let out = chiton(args);
-    assert!(out.status.success(), "chiton {args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&done(args)).expect("JSON")
-}
-
-/// Runs and expects this exit code and these words in the message.
-fn refused(args: &[&str], code: i32, words: &str) {
-    let out = chiton(args);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(code), "chiton {args:?}: {said}");
-    assert!(said.contains(words), "chiton {args:?} does not say {words:?}: {said}");
-}
+use program::{chiton, done, json, refused};
 
 /// A server of three plates, and a mount of it.
 struct Site {

@@ -1,6 +1,7 @@
 //! A crash in the midst of a repair, at each of its commits: the next repair ends healthy.
 
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::damage::{block, check_content, content};
@@ -13,13 +14,13 @@ use chiton_namespace::{StoredRow, inode_row, plate_row_key, tag};
 use chiton_objects::Objects;
 use chiton_types::{BlockId, Ino, Kind, ShardId, Time};
 
-/// A store whose power fails after a number of commits.
-struct Dies<'a> {
-    store: &'a dyn Metastore,
-    commits_left: AtomicUsize,
+/// A store whose power fails after a number of commits; several that share the number fail at once.
+pub(crate) struct Dies<S> {
+    pub(crate) store: S,
+    pub(crate) commits_left: Arc<AtomicUsize>,
 }
 
-impl Metastore for Dies<'_> {
+impl<S: Deref<Target: Metastore> + Send + Sync> Metastore for Dies<S> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         self.store.get(key)
     }
@@ -30,11 +31,11 @@ impl Metastore for Dies<'_> {
         self.store.scan(start, end, limit)
     }
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-        let left = self.commits_left.fetch_sub(1, Ordering::Relaxed);
+        let left = self.commits_left.load(Ordering::Relaxed);
         if left == 0 {
-            self.commits_left.store(0, Ordering::Relaxed);
             return Err(StoreError::Closed { path: Default::default() });
         }
+        self.commits_left.store(left - 1, Ordering::Relaxed);
         self.store.commit(batch)
     }
     fn stats(&self) -> Result<StoreStats, StoreError> {
@@ -120,7 +121,7 @@ fn the_next_repair_ends_healthy() {
     let mut commits = 0;
     loop {
         let rig = pristine.copy();
-        let store = Dies { store: &*rig.meta, commits_left: AtomicUsize::new(commits) };
+        let store = Dies { store: &*rig.meta, commits_left: Arc::new(AtomicUsize::new(commits)) };
         let cut = repair(&store, &*rig.objects, &options, Time(7), &mut |_, _| {}, &mut |_| {});
         let whole = match cut {
             Ok(done) => {

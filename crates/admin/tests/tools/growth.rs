@@ -281,7 +281,7 @@ fn policies(client: &Client) -> Value {
     serde_json::from_slice(&client.admin("policies").expect("answered")).expect("JSON")
 }
 
-/// What a client sees of policies: all of them with their history, and what holds at each path.
+/// The policies as a client sees them: all of them with their history, and the one that holds at each path.
 fn seen(client: &Client) -> (Value, Vec<(String, Value)>) {
     let held = paths_below(client, "/").into_iter().map(|path| {
         let held = effective(client, &path);

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
+use crate::crash::Dies;
 use crate::rig::name;
 use chiton_admin::RowsOfPlates;
 use chiton_admin::fsck::{CheckError, Finding, Offline, Options, check_plates, repair_plates};
 use chiton_engine::{OwnRow, mark_key};
-use chiton_metastore::{Batch, MemoryMetastore, Metastore, Row, StoreError, StoreStats};
+use chiton_metastore::{Batch, MemoryMetastore, Metastore, StoreError};
 use chiton_model::{Body, Extent, Make, Op, PolicyChange, XattrHow};
 use chiton_namespace::{StoredInode, StoredRow, entry_row_key, inode_row, plate_row_key, rows_with_tag, tag};
 use chiton_objects::{MemoryObjects, Objects, encode_block};
@@ -429,38 +430,6 @@ fn the_row_that_says_from_where_to_replay_is_missed_on_each_plate() {
     }
 }
 
-/// Stores whose power fails after a number of commits, all at once.
-struct Dies {
-    store: Arc<MemoryMetastore>,
-    commits_left: Arc<AtomicUsize>,
-}
-
-impl Metastore for Dies {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.get(key)
-    }
-    fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        self.store.get_many(keys)
-    }
-    fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
-        self.store.scan(start, end, limit)
-    }
-    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-        let left = self.commits_left.load(Ordering::Relaxed);
-        if left == 0 {
-            return Err(StoreError::Closed { path: Default::default() });
-        }
-        self.commits_left.store(left - 1, Ordering::Relaxed);
-        self.store.commit(batch)
-    }
-    fn stats(&self) -> Result<StoreStats, StoreError> {
-        self.store.stats()
-    }
-    fn close(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-}
-
 #[test]
 fn after_a_crash_at_any_commit_the_next_repair_ends_clean() {
     let healthy = Two::populated();
@@ -468,7 +437,7 @@ fn after_a_crash_at_any_commit_the_next_repair_ends_clean() {
     while !is_whole {
         let two = healthy.copy();
         let (file, far) = (two.find(two.far, "single"), two.far);
-        // One after the other, some of them on what the others have damaged.
+        // One after the other, some of them on rows that the others have damaged.
         for wanted in [
             "wrong-policy",
             "wrong-inode-count",
