@@ -153,7 +153,7 @@ impl From<CorruptRow> for GrowError {
     }
 }
 
-/// Looks for what a cluster cannot hold yet. Everything that a cluster of several plates refuses stands here. `plates`: how many it
+/// Looks for policies and states that a cluster cannot hold yet. Everything that a cluster of several plates refuses stands here. `plates`: how many it
 /// will have.
 ///
 /// # Errors

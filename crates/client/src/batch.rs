@@ -126,7 +126,7 @@ impl Client {
         each.into_iter().map(|one| one?.ok_or(Refusal::Io)).collect()
     }
 
-    /// What names stand for, each in its directory, as [`Client::start_lookup`]: one question each, many under way at once.
+    /// The inodes of names, each in its directory, as [`Client::start_lookup`]: one question each, many under way at once.
     pub fn lookup_each(&self, caller: &Caller<'_>, names: &[(Ino, &[u8])]) -> Each<Lookup> {
         asked_ahead(names, |(parent, name)| self.start_lookup(caller, *parent, name))
     }
@@ -243,7 +243,7 @@ impl Client {
     }
 
     /// Attributes of a file and its content, if that lives in its inode: all that is not zeros. Of a file in blocks, no content.
-    /// A client that is writing the file hands over what it has written first.
+    /// A client that is writing the file first hands over its writes.
     pub fn start_content(&self, caller: &Caller<'_>, ino: Ino) -> InFlight<(Attr, Option<Vec<u8>>)> {
         let query = self.files.push_inode(ino).map(|()| Call::Query(Query::Map { ino, offset: 0, len: 1 }));
         self.started(caller, query, |answer| match answer {

@@ -28,7 +28,7 @@ const MESSAGES_AHEAD: usize = 4;
 /// Operations that went alone under way at once.
 const ALONE_AHEAD: usize = 64;
 
-/// What becomes of the rest of a batch when one of its operations is refused.
+/// The fate of the rest of a batch when one of its operations is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRefusal {
     /// All are carried out, those of different plates at the same time: in their order only as far as one plate decides them.
@@ -123,7 +123,7 @@ impl<'a, T> Pipeline<'a, T> {
         self.lanes.get(&self.lane_of(op)).is_some_and(|lane| lane.number == message && !lane.ops.is_empty())
     }
 
-    /// Sends what was pushed.
+    /// Sends the operations that were pushed.
     pub fn flush(&mut self) {
         let ids: Vec<SessionId> = self.lanes.keys().copied().collect();
         ids.into_iter().for_each(|id| self.send(id));
@@ -258,7 +258,7 @@ impl Client {
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. } => Ok(()),
             Op::SetAttr { change, .. } if change.size.is_some() => Err(Refusal::Invalid),
-            // What was written before must not set the times after.
+            // Earlier writes must not set the times afterwards.
             Op::SetAttr { ino, .. } | Op::SetFlags { ino, .. } => self.files.push_inode(*ino),
             Op::Clone { to, .. } if self.files.is_open(*to) => Err(Refusal::Busy),
             Op::Clone { from, to, .. } => self.files.push_inode(*from).and(self.files.push_inode(*to)),

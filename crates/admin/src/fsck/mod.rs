@@ -175,7 +175,7 @@ pub enum CheckError {
     Temporary(std::io::Error),
     /// A server gives no view of its rows.
     View(String),
-    /// What one plate owes another cannot be carried out, so the plates do not fit each other.
+    /// A change that one plate owes another cannot be carried out, so the plates do not fit each other.
     Unsettled(String),
 }
 

@@ -5,7 +5,7 @@
 //! a checkpoint would, so that the journal is never replayed over repaired rows.
 //!
 //! Of several plates the check looks at all rows together ([`RowsOfPlates`]), after each journal was replayed over the rows of its plate.
-//! What one plate still owes another is carried out then, as the servers of the plates would:
+//! Changes that one plate still owes another are carried out then, as the servers of the plates would:
 //!
 //! ```text
 //!   journal of each plate ─ replay ▶ view of its rows ─ owed effects ─▶ frames ─▶ check: into the view of the other plate
@@ -45,7 +45,7 @@ pub struct Offline {
     objects: Arc<dyn Objects>,
     plates: Vec<PlateParts>,
     damage: Option<String>,
-    /// The reason why what plates owe each other cannot be carried out.
+    /// The reason why changes that plates owe each other cannot be carried out.
     unsettled: Option<String>,
 }
 
@@ -54,7 +54,7 @@ struct PlateParts {
     plate: PlateId,
     store: Arc<dyn Metastore>,
     place: Arc<dyn Place>,
-    /// The store with the replayed events of the journal, and with what other plates owe to this one.
+    /// The store with the replayed events of the journal, and with the changes that other plates owe to this one.
     view: Arc<Overlay>,
     /// The frames of the latter.
     settled: CarriedOut,
@@ -190,7 +190,7 @@ impl Offline {
         Ok(offline)
     }
 
-    /// Carries out in memory what plates owe each other.
+    /// Carries out in memory the changes that plates owe each other.
     fn settle(&mut self) -> Result<(), StartError> {
         if self.plates.len() == 1 {
             return Ok(());
@@ -389,7 +389,7 @@ impl Offline {
         Ok(done)
     }
 
-    /// Appends what a plate carries out for others to its journal.
+    /// Appends the changes that a plate carries out for others to its journal.
     fn write_settled(&mut self, at: usize) -> Result<(), CheckError> {
         let part = &mut self.plates[at];
         let CarriedOut { frames, events } = std::mem::take(&mut part.settled);

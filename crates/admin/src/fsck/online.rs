@@ -1,7 +1,7 @@
 //! Checking a file system while it is served: the server gives a view of the rows of one moment, and the same check
 //! reads it from there. Nothing is changed.
 //!
-//! Of several plates the server gives a view each, which fit each other: what one plate has decided and another had not carried out
+//! Of several plates the server gives a view each, which fit each other: changes that one plate has decided and another had not carried out
 //! at that moment is carried out in memory here.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What plates owe each other: changes that one has decided and another has not carried out.
+//! Owed changes: one plate has decided them, and another has not carried them out.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -54,7 +54,7 @@ pub(crate) fn owed<'a>(stores: impl Iterator<Item = &'a dyn Metastore>) -> Resul
     Ok(owed)
 }
 
-/// Carries out in memory what plates owe each other; their servers run on.
+/// Carries out in memory the changes that plates owe each other; their servers run on.
 ///
 /// # Errors
 /// As [`chiton_server::Offline::carry_out`].

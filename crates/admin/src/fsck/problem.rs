@@ -90,7 +90,7 @@ pub enum Problem {
     },
     /// A plate lacks a change in its history of policies, or has another than plate 0.
     StalePolicyHistory { plate: PlateId, version: u64 },
-    /// A plate's copy of a directory's policy is not what the plate of the directory has.
+    /// A plate's copy of a directory's policy differs from the policy that the plate of the directory has.
     StalePolicy {
         /// The plate that has the copy.
         plate: PlateId,

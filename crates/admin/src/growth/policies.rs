@@ -1,4 +1,4 @@
-//! Policies of the source: what the plates cannot carry out, which subtrees get several plates, and where their directories are now.
+//! Policies of the source: settings that the plates cannot carry out, subtrees that get several plates, and the present paths of both.
 //!
 //! ```text
 //!   row of the policy ──▶ its text on top of the policy around it ──▶ Support: carried out, or an obstacle
@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - A policy is read as the server reads it: a text that cannot be read leaves the policy around it.
-//! - A policy that only inherits what is refused is not named: the one above it that says so is.
+//! - A policy that only inherits a refused setting is not named: the one above it that has the setting is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Policies {
         }
     }
 
-    /// What so many plates do not carry out: in which subtree, which setting, and the commands that change it.
+    /// Settings that so many plates do not carry out: the subtree, the setting, and the commands that change it.
     pub(super) fn obstacles(&self, plates: u16) -> Vec<String> {
         let support = if plates > 1 { Support::PLATES } else { Support::LOCAL };
         let meanings = Meanings::of(self, support);
@@ -141,7 +141,7 @@ pub(super) fn path_of_dir(rows: &dyn Metastore, dir: Ino) -> Result<Option<Vec<u
     Ok(Some(path_of(b"/", &names)))
 }
 
-/// What the policies mean.
+/// The meaning of the policies.
 struct Meanings<'a> {
     policies: &'a Policies,
     support: Support,

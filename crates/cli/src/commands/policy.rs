@@ -384,7 +384,7 @@ fn is_too_long(what: &str) -> Failure {
     Failure::failed(format!("{what} is too long: a policy has at most {most} bytes"))
 }
 
-/// What messages call a policy.
+/// The name of a policy in messages.
 fn shown_name(what: &str) -> &str {
     if what == STANDARD_INPUT { "standard input" } else { what }
 }

@@ -77,7 +77,7 @@ pub(crate) struct Fake {
     pub(crate) held: usize,
     /// It is one of two plates: which.
     pub(crate) plate_of_two: Option<u16>,
-    /// What was carried out in a session that is over is remembered.
+    /// Operations that were carried out in a session that is over are remembered.
     pub(crate) remembers_ended: bool,
     /// `Commit` messages that arrived.
     pub(crate) commits: usize,

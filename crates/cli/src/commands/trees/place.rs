@@ -129,7 +129,7 @@ fn ours(mount: Option<Mount>, path: &Path) -> Outcome<Mount> {
 }
 
 impl Said {
-    /// What it names in the file system.
+    /// The inode that it names in the file system.
     pub(super) fn place(&self, client: &Client) -> Result<Place, Failure> {
         let found = Place::find(client, self.within.as_os_str().as_bytes(), self.path.as_os_str().as_bytes());
         found.map_err(|refusal| self.failure(refusal))

@@ -1,4 +1,4 @@
-//! What a command on a tree says meanwhile and at its end.
+//! Messages of a command on a tree while it runs and at its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::failure::{Class, Failure, Outcome};
 
-/// What leads on where a command may be repeated.
+/// The advice where a command may be repeated.
 pub(super) const AGAIN: &str = "the same command does the rest";
 /// Refusals that a report in JSON lists. All are counted.
 const LISTED_MAX: usize = 10_000;
@@ -29,7 +29,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Begins; `what` says what is done with the names that are counted: `removed`.
+    /// Begins. `what` is the word for the names that are counted: `removed`.
     pub(super) fn begin(what: &'static str, json: bool) -> Outcome<Report> {
         let stopped = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {

@@ -26,7 +26,7 @@ pub(crate) struct Rm {
     /// Say nothing of paths that are not there.
     #[arg(long, short)]
     pub(crate) force: bool,
-    /// Print what would be removed, and remove nothing. Permissions are not checked.
+    /// Print the names that would be removed, and remove nothing. Permissions are not checked.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -2,7 +2,7 @@
 
 use rustix::fs::Mode;
 
-/// What becomes of a mode.
+/// The change of a mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModeChange {
     /// These bits. `keeps_setid`: directories keep their set-id bits, as with fewer than five digits.
