@@ -61,11 +61,27 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
+    /// The program where this process finds it, in the environment of this process.
+    pub(crate) fn here(program: PathBuf) -> Tool {
+        Tool { program, environment: Vec::new() }
+    }
+
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// A command that runs another program in the same environment.
+    pub(crate) fn command_of(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.envs(self.environment.iter().cloned());
+        command
+    }
+
     /// Runs a command to its end; its output.
     pub(crate) fn run(&self, words: &[&str]) -> Result<String> {
-        let out = Command::new(&self.program)
+        let out = self
+            .command_of(&self.program)
             .args(words)
-            .envs(self.environment.iter().cloned())
             .output()
             .map_err(|e| format!("cannot run {}: {e}", self.program.display()))?;
         match out.status.success() {

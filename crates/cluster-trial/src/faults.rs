@@ -64,9 +64,10 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    pub(crate) began: Instant,
+    /// Since the load began.
+    pub(crate) began: Duration,
     /// When everything ran again.
-    pub(crate) ended: Instant,
+    pub(crate) ended: Duration,
 }
 
 /// A number below `n` that the seed decides.
@@ -79,6 +80,7 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     pub(crate) most: usize,
     pub(crate) seed: u64,
+    pub(crate) load_began: Instant,
 }
 
 /// Faults until the time is over, or somebody interrupts; each after the one before has passed.
@@ -113,11 +115,11 @@ pub(crate) fn run(
         if !is_possible {
             continue;
         }
-        let began = Instant::now();
+        let began = plan.load_began.elapsed();
         println!("{:7.2} s: {}", started.elapsed().as_secs_f64(), kind.name());
         one(cluster, kind, &random)?;
         cluster.await_health()?;
-        faults.push(Fault { kind, began, ended: Instant::now() });
+        faults.push(Fault { kind, began, ended: plan.load_began.elapsed() });
         std::thread::sleep(REST);
     }
     Ok(faults)

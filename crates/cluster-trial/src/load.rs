@@ -1,15 +1,25 @@
 //! Programs that use the mounts, and a record of the files that must be there in the end.
+//!
+//! They run in a process of their own: a process that has files of the mounts open flushes them whenever it starts another program, and so
+//! could not start an etcd again while the mounts wait for that.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
 use crate::cluster::Tool;
 use crate::faults::Fault;
+
+/// When the load began.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Workers on each mount that make files.
 const WORKERS: usize = 2;
@@ -23,10 +33,10 @@ const JOB_FILES: usize = 60;
 const COUNTER: &str = "counter";
 
 /// The record of a worker: its files, its calls, and the calls that failed.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Made {
     /// The path below a mount, and the content; `None`: a directory.
-    pub(crate) kept: BTreeMap<PathBuf, Option<Vec<u8>>>,
+    pub(crate) kept: BTreeMap<PathBuf, Option<String>>,
     /// Paths that were removed or renamed, and must be absent.
     gone: Vec<PathBuf>,
     /// Calls that failed, in words. None may fail.
@@ -37,9 +47,11 @@ pub(crate) struct Made {
 }
 
 /// A call of a program.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Call {
-    pub(crate) what: &'static str,
-    pub(crate) began: Instant,
+    pub(crate) what: String,
+    /// Since the load began.
+    pub(crate) began: Duration,
     pub(crate) took: Duration,
 }
 
@@ -61,7 +73,8 @@ impl Made {
     ) -> Option<T> {
         let began = Instant::now();
         let result = call();
-        self.calls.push(Call { what, began, took: began.elapsed() });
+        let took = began.elapsed();
+        self.calls.push(Call { what: what.to_owned(), began: began.duration_since(*BEGAN), took });
         result.map_err(|e| self.complaints.push(format!("{what} {}: {e}", path.display()))).ok()
     }
 
@@ -80,7 +93,7 @@ impl Made {
                 None if full.is_dir() => {}
                 None => wrong.push(format!("{} is no directory", full.display())),
                 Some(content) => match fs::read(&full) {
-                    Ok(found) if found == *content => {}
+                    Ok(found) if found == content.as_bytes() => {}
                     Ok(found) => wrong.push(format!("{} has {} other bytes", full.display(), found.len())),
                     Err(e) => wrong.push(format!("{}: {e}", full.display())),
                 },
@@ -101,8 +114,47 @@ impl Made {
     }
 }
 
+/// The load in a process of its own.
+pub(crate) struct Load(Child);
+
+impl Load {
+    /// Begins.
+    pub(crate) fn start(chiton: &Tool, mounts: &[PathBuf]) -> Result<Load> {
+        let program = std::env::current_exe().map_err(|e| format!("this program: {e}"))?;
+        let mut command = chiton.command_of(&program);
+        command.arg("--chiton").arg(chiton.program());
+        for mount in mounts {
+            command.arg("--load-of").arg(mount);
+        }
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        child.map(Load).map_err(|e| format!("the load cannot start: {e}"))
+    }
+
+    /// Ends it; its record.
+    pub(crate) fn end(mut self) -> Result<Made> {
+        drop(self.0.stdin.take());
+        let out = self.0.wait_with_output().map_err(|e| format!("the load: {e}"))?;
+        serde_json::from_slice(&out.stdout).map_err(|e| format!("the load ended with {}: {e}", out.status))
+    }
+}
+
+/// In the process of the load: works on all mounts until standard input ends, and prints the record.
+pub(crate) fn work(mounts: &[PathBuf], chiton: &Tool) -> Result<()> {
+    LazyLock::force(&BEGAN);
+    let is_over = AtomicBool::new(false);
+    let made = std::thread::scope(|scope| {
+        let made = scope.spawn(|| run(mounts, chiton, &is_over));
+        // Closed, or unreadable: the trial ends.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        is_over.store(true, Ordering::SeqCst);
+        made.join()
+    });
+    let made = made.map_err(|_| "a worker panicked".to_owned())?;
+    serde_json::to_writer(std::io::stdout(), &made).map_err(|e| format!("the record: {e}"))
+}
+
 /// Works on all mounts until it is over.
-pub(crate) fn run(mounts: &[PathBuf], chiton: &Tool, is_over: &AtomicBool) -> Made {
+fn run(mounts: &[PathBuf], chiton: &Tool, is_over: &AtomicBool) -> Made {
     let mut made = Made::default();
     if let Some(mount) = mounts.first() {
         let path = mount.join(COUNTER);
@@ -132,8 +184,8 @@ pub(crate) fn run(mounts: &[PathBuf], chiton: &Tool, is_over: &AtomicBool) -> Ma
     })
 }
 
-fn content(name: &str, n: usize) -> Vec<u8> {
-    format!("{name} {n}\n").repeat(1 + n % 300).into_bytes()
+fn content(name: &str, n: usize) -> String {
+    format!("{name} {n}\n").repeat(1 + n % 300)
 }
 
 /// Makes, renames, replaces and removes files in directories of all plates; each with fsync.
@@ -156,7 +208,7 @@ fn files(mount: &Path, name: &str, is_over: &AtomicBool) -> Made {
         let bytes = content(name, n);
         let written = made.call("write", &full, || {
             let mut file = File::create(&full)?;
-            file.write_all(&bytes)?;
+            file.write_all(bytes.as_bytes())?;
             file.sync_all()
         });
         if written.is_none() {
@@ -274,7 +326,7 @@ fn jobs(mount: &Path, name: &str, chiton: &Tool, is_over: &AtomicBool) -> Made {
                 2 => continue,
                 _ => dir.join("sub").join(i.to_string()),
             };
-            made.kept.insert(path, Some(format!("{name} {i}\n").into_bytes()));
+            made.kept.insert(path, Some(format!("{name} {i}\n")));
         }
     }
     made
@@ -286,12 +338,12 @@ fn appends(mount: &Path, name: &str, is_over: &AtomicBool) -> Made {
     let path = mount.join(name);
     let opened = made.call("open", &path, || File::options().create(true).append(true).open(&path));
     let Some(mut file) = opened else { return made };
-    let mut written = Vec::new();
+    let mut written = String::new();
     for n in 0.. {
         let is_last = is_over.load(Ordering::SeqCst);
         let line = format!("line {n}\n");
         if made.call("append", &path, || file.write_all(line.as_bytes())).is_some() {
-            written.extend_from_slice(line.as_bytes());
+            written.push_str(&line);
         }
         if is_last || n % 10 == 0 {
             made.call("fsync", &path, || file.sync_all());

@@ -23,7 +23,6 @@ mod network;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use chiton_runtime::{RealWorld, World};
@@ -32,7 +31,8 @@ use comfy_table::{Table, presets};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use cluster::{Cluster, Shape};
+use cluster::{Cluster, Shape, Tool};
+use load::Load;
 
 /// Calls that are shown one by one.
 const LONGEST: usize = 10;
@@ -70,6 +70,9 @@ struct Arguments {
     /// Give each server a network of its own, in which faults of --check can cut it off.
     #[arg(long)]
     networks: bool,
+    /// Be the load on these mounts, until standard input ends: a trial starts itself so.
+    #[arg(long, hide = true, value_name = "MOUNT")]
+    load_of: Vec<PathBuf>,
     /// Put load on the mounts, let servers die, and compare; ends with 0 only if nothing is missing.
     #[arg(long)]
     check: bool,
@@ -121,6 +124,11 @@ fn main() -> ExitCode {
 fn run(args: &Arguments) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err("run this as root: it mounts".to_owned());
+    }
+    if !args.load_of.is_empty() {
+        // Ctrl-C is the trial's to hear.
+        let _signals = Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("signals: {e}"))?;
+        return load::work(&args.load_of, &Tool::here(args.chiton.clone()));
     }
     let scratch = tempfile::tempdir().map_err(|e| format!("a directory: {e}"))?;
     let dir = args.dir.clone().unwrap_or_else(|| scratch.path().to_owned());
@@ -182,21 +190,16 @@ fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result
     let seed = args.seed.unwrap_or_else(|| RealWorld.random() >> 32);
     println!("faults by --seed {seed}");
     let began = Instant::now();
-    let is_over = AtomicBool::new(false);
     let mounts = cluster.mounts();
-    let chiton = cluster.tool();
-    let (faults, load) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| load::run(&mounts, &chiton, &is_over));
-        let plan = faults::Plan {
-            time: Duration::from_secs(args.seconds),
-            most: args.faults.unwrap_or(usize::MAX),
-            seed,
-        };
-        let faults = faults::run(&mut cluster, &plan, || signals.pending().next().is_some());
-        is_over.store(true, Ordering::SeqCst);
-        (faults, load.join())
-    });
-    let load = load.map_err(|_| "a worker panicked".to_owned())?;
+    let load = Load::start(&cluster.tool(), &mounts)?;
+    let plan = faults::Plan {
+        time: Duration::from_secs(args.seconds),
+        most: args.faults.unwrap_or(usize::MAX),
+        seed,
+        load_began: began,
+    };
+    let faults = faults::run(&mut cluster, &plan, || signals.pending().next().is_some());
+    let load = load.end()?;
     let faults = faults?;
     cluster.await_health()?;
     let mut missing = load.complaints.clone();
@@ -205,7 +208,7 @@ fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result
     }
     let fresh = cluster.mount_another()?;
     missing.extend(load.compare(&fresh));
-    print_longest(began, &load);
+    print_longest(&load);
     println!("{}", report(&faults, &load));
     let logs = cluster.suspicious_logs();
     missing.extend(logs);
@@ -225,15 +228,14 @@ fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result
 }
 
 /// The calls that waited the longest, in the order of their times.
-fn print_longest(began: Instant, load: &load::Made) {
+fn print_longest(load: &load::Made) {
     let mut calls: Vec<_> = load.calls.iter().collect();
     calls.sort_by_key(|call| std::cmp::Reverse(call.took));
     calls.truncate(LONGEST);
     calls.sort_by_key(|call| call.began);
     println!("the longest calls:");
     for call in calls {
-        let at = call.began.saturating_duration_since(began);
-        println!("{:7.2} s: {:.2} s for {}", at.as_secs_f64(), call.took.as_secs_f64(), call.what);
+        println!("{:7.2} s: {:.2} s for {}", call.began.as_secs_f64(), call.took.as_secs_f64(), call.what);
     }
 }
 
