@@ -18,6 +18,7 @@ use chiton_transport::{Address, OpenError};
 use chiton_wire::RefuseReason;
 use rustix::io::Errno;
 
+use crate::commands::cluster;
 use crate::failure::{Failure, Outcome};
 use crate::{identity, target};
 
@@ -56,8 +57,18 @@ impl Mount {
         self.path == self.dir
     }
 
-    /// Fails unless the server answers.
+    /// Fails unless the server answers, or, for a mount of a cluster, a server answers within a while.
     fn probe(&self) -> Outcome {
+        match target::monitor_of_source(&self.source) {
+            // A mount whose process has died does not come back.
+            Some(_) if !matches!(self.control(), Control::Gone) => {
+                cluster::while_absent(|| self.probe_once())
+            }
+            _ => self.probe_once(),
+        }
+    }
+
+    fn probe_once(&self) -> Outcome {
         let at = self.dir.display();
         let address = target::from_source(&self.source, &at.to_string())?;
         let credentials = identity::credentials()?;

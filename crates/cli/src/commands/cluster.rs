@@ -18,7 +18,7 @@ use clap::{Args, Subcommand};
 use crate::duration;
 use crate::failure::{Class, Failure, Outcome};
 
-pub(crate) use reach::{client, server_behind_mount, server_that_answers};
+pub(crate) use reach::{client, server_behind_mount, server_that_answers, while_absent};
 pub(crate) use servers::{Round, Seen, Servers, Watched, monitor_of, watched};
 
 #[derive(Debug, Args)]

@@ -50,9 +50,14 @@ pub(crate) fn client(monitor: &EtcdAddress, options: &ClientOptions) -> Outcome<
 
 /// As [`server_that_answers`], of a cluster that has a mount: like the mount, it waits while the etcd or the servers are away.
 pub(crate) fn server_behind_mount(monitor: &str) -> Outcome<Address> {
+    while_absent(|| server_that_answers(monitor))
+}
+
+/// Tries again for a while where the etcd, or a server, is not there: others take the place of a dead one.
+pub(crate) fn while_absent<T>(mut attempt: impl FnMut() -> Outcome<T>) -> Outcome<T> {
     let began = RealWorld.monotonic();
     loop {
-        match server_that_answers(monitor) {
+        match attempt() {
             Err(failure) if failure.class == Class::Absent && RealWorld.monotonic() - began < PATIENCE => {
                 std::thread::sleep(PAUSE);
             }
