@@ -245,7 +245,10 @@ impl Plate {
             let was_full = matches!(error, StoreError::NoSpace { .. });
             // Whether it landed is not known; committing the same rows again does no harm.
             let error = self.mend_meta(error);
-            if !std::mem::take(&mut is_first) || !was_io || self.rows.meta.is_closed() {
+            // The store's own work beside a commit needs space too: nobody can tell how much.
+            let gave_space = was_full && reason == Reason::Requested && self.release_more();
+            let may_retry = gave_space || was_io && std::mem::take(&mut is_first);
+            if !may_retry || self.rows.meta.is_closed() {
                 // A full disk is no error that stays: it is reported as long as it is full.
                 self.condition.errors.fetch_add(u64::from(!was_full), Relaxed);
                 return Err(why(&error));

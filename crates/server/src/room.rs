@@ -149,6 +149,11 @@ impl Plate {
         true
     }
 
+    /// Has the reserve give back another part for a checkpoint that had no space; `false`: it has nothing left to give.
+    pub(crate) fn release_more(&self) -> bool {
+        self.space.reserve.as_ref().is_some_and(|reserve| reserve.release(CHECKPOINT_EXTRA_BYTES) > 0)
+    }
+
     /// Whether the disk became tight just now, nothing was changed since, and nobody waits.
     fn is_being_filled(&self) -> bool {
         let since = self.space.tight_since.lock();

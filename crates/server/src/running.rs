@@ -68,7 +68,9 @@ impl RunningPlate {
         let _ = self.plate.wait_journal(self.plate.journal.last());
         done("commit");
         // What a decoupled client has is in its journal only, and what a preview has is gone.
-        let has_checkpoints = with_checkpoint && self.plate.kind.has_checkpoints();
+        // A read-only server has changed nothing, and needs no space to end.
+        let has_checkpoints =
+            with_checkpoint && self.plate.kind.has_checkpoints() && !self.plate.options.read_only;
         let checkpoint = if has_checkpoints { self.plate.checkpoint_now(Reason::Requested) } else { Ok(()) };
         done("checkpoint");
         let (journal, meta) = self.close_stores();
