@@ -29,11 +29,11 @@ use std::path::PathBuf;
 use chiton_engine::OwnRow;
 use chiton_metastore::{Metastore, StoreError};
 use chiton_namespace::chunk::Chunk;
-use chiton_namespace::{CorruptRow, StoredRow, start_rows};
+use chiton_namespace::{CorruptRow, StoredRow, shard_of, start_rows};
 use chiton_objects::ObjectError;
 use chiton_runtime::RealWorld;
 use chiton_server::{GrowthTarget, next_session_id};
-use chiton_types::{BlockId, Malformed, PlateId, Plates, ShardId};
+use chiton_types::{BlockId, Malformed, PlateId, Plates};
 
 use crate::RowsOfPlates;
 use crate::fsck::rows::shown;
@@ -161,20 +161,18 @@ impl From<CorruptRow> for GrowError {
 pub fn examine(source: &Offline, plates: u16) -> Result<Examined, GrowError> {
     let (rows, mut examined) = (source.rows(), Examined::default());
     let mut decouplings = Vec::new();
-    for shard in (0..source.info().shards).map(ShardId) {
-        let (start, end) = start_rows(shard);
-        each_row(&*rows, (&start, Some(&end)), &mut |key, value| {
-            match StoredRow::decode(key, value)? {
-                Some(StoredRow::Decoupling(decoupling)) => decouplings.push(*decoupling),
-                Some(_) => {}
-                None => {
-                    let own = OwnRow::decode(key, value);
-                    examined.sessions += u64::from(matches!(own, Ok(Some(OwnRow::Session(_)))));
-                }
+    let (start, end) = start_rows();
+    each_row(&*rows, (&start, Some(&end)), &mut |key, value| {
+        match StoredRow::decode(key, value)? {
+            Some(StoredRow::Decoupling(decoupling)) => decouplings.push(*decoupling),
+            Some(_) => {}
+            None => {
+                let own = OwnRow::decode(key, value);
+                examined.sessions += u64::from(matches!(own, Ok(Some(OwnRow::Session(_)))));
             }
-            Ok(())
-        })?;
-    }
+        }
+        Ok(())
+    })?;
     for decoupling in decouplings {
         let root = decoupling.root();
         let at =
@@ -288,9 +286,8 @@ impl Plan {
     }
 
     fn owner(&self, key: &[u8]) -> Result<PlateId, GrowError> {
-        let shard = key.first_chunk::<2>().map(|bytes| ShardId(u16::from_be_bytes(*bytes)));
         let malformed = || corrupt(key, "a shard of the file system");
-        Ok(shard.and_then(|shard| self.plates.of_shard(shard)).ok_or_else(malformed)?)
+        Ok(shard_of(key).and_then(|shard| self.plates.of_shard(shard)).ok_or_else(malformed)?)
     }
 }
 

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use chiton_engine::{MARK, OwnRow};
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
-use chiton_namespace::{StoredRow, tag, tag_of};
-use chiton_types::{PlateId, Plates, ShardId};
+use chiton_namespace::{StoredRow, shard_of, tag, tag_of};
+use chiton_types::{PlateId, Plates};
 
 /// See the module.
 pub struct RowsOfPlates {
@@ -127,7 +127,7 @@ pub(crate) fn home_of(plates: Option<Plates>, key: &[u8]) -> Option<PlateId> {
             | tag::POLICY
             | MARK
     );
-    let shard = key.first_chunk::<2>().map(|bytes| ShardId(u16::from_be_bytes(*bytes)))?;
+    let shard = shard_of(key)?;
     match plates {
         _ if !is_of_shard => None,
         None => Some(PlateId(0)),
@@ -219,6 +219,7 @@ mod tests {
     use chiton_metastore::MemoryMetastore;
     use chiton_namespace::row_key;
     use chiton_types::Position;
+    use chiton_types::ShardId;
 
     use super::*;
 

@@ -84,7 +84,7 @@ struct Salvage {
 impl Salvage {
     /// With rows in the place of those without which no server starts.
     fn new(info: FilesystemInfo, store: Arc<dyn Metastore>, objects: Arc<dyn Objects>, log: Log) -> Salvage {
-        let readable = Readable { store, log: log.clone(), reported: Mutex::default() };
+        let readable = Readable { store, shards: info.shards, log: log.clone(), reported: Mutex::default() };
         let rows = Arc::new(Overlay::new(Arc::new(readable)));
         let mut batch = Batch::new();
         let mut is_whole = |row: OwnRow, accept: &dyn Fn(&OwnRow) -> bool| {
@@ -188,6 +188,7 @@ impl Salvage {
 /// Rows, without those that only a start needs and that cannot be read.
 struct Readable {
     store: Arc<dyn Metastore>,
+    shards: u16,
     log: Log,
     /// Tags of the rows whose absence was logged.
     reported: Mutex<Vec<u8>>,
@@ -227,37 +228,35 @@ const START_TAGS: [u8; 12] = [
 
 /// Whether a start reads all rows like this. Without them names and content are as they are.
 fn is_start_row(key: &[u8]) -> bool {
-    key.first_chunk::<2>().is_some_and(|shard| {
-        let (start, end) = start_rows(ShardId(u16::from_be_bytes(*shard)));
-        (&start[..]..&end[..]).contains(&key)
-    })
+    let (start, end) = start_rows();
+    (&start[..]..&end[..]).contains(&key)
 }
 
 impl Readable {
-    /// Rows of a shard that a start reads: those of each kind that can be read.
+    /// Rows that a start reads: those of each kind, of each shard, that can be read.
     fn scan_by_kinds(
         &self,
         start: Bound<&[u8]>,
-        first: &[u8],
         end: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<Row>, StoreError> {
-        let shard = ShardId(u16::from_be_bytes([first[0], first[1]]));
+        let (Bound::Included(first) | Bound::Excluded(first)) = start else { return Ok(Vec::new()) };
         let mut rows = Vec::new();
-        for kind in START_TAGS.into_iter().filter(|kind| *kind >= first[2]) {
+        for (shard, kind) in (0..self.shards).flat_map(|shard| START_TAGS.map(|kind| (ShardId(shard), kind)))
+        {
             let (from, to) = rows_with_tag(shard, kind);
+            if &to[..] <= first || rows.len() >= limit {
+                continue;
+            }
             if end.is_some_and(|end| &from[..] >= end) {
                 break;
             }
-            let from = if kind == first[2] { start } else { Bound::Included(&from[..]) };
+            let from = if &from[..] <= first { start } else { Bound::Included(&from[..]) };
             let to = end.map_or(&to[..], |end| end.min(&to));
             match self.store.scan(from, Some(to), limit - rows.len()) {
                 Ok(more) => rows.extend(more),
                 Err(error) if self.is_left_out(&row_key(shard, kind, &[]), &error) => {}
                 Err(error) => return Err(error),
-            }
-            if rows.len() >= limit {
-                break;
             }
         }
         Ok(rows)
@@ -281,7 +280,7 @@ impl Metastore for Readable {
             (Bound::Included(first) | Bound::Excluded(first), Err(StoreError::Corrupt { .. }))
                 if is_start_row(first) =>
             {
-                self.scan_by_kinds(start, first, end, limit)
+                self.scan_by_kinds(start, end, limit)
             }
             (_, result) => result,
         }

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use chiton_model::{Event, NameChange, Rows};
 use chiton_types::codec::{Malformed, Take};
-use chiton_types::{BlockId, Ino, Kind, RealmId};
+use chiton_types::{BlockId, Ino, Kind, RealmId, ShardId};
 
 use crate::chunk::Chunk;
 use crate::fault::{Fault, Need};
@@ -193,12 +193,9 @@ const TAG_AT: usize = 2;
 
 /// The row's shard, the image's tag, the decoupling, the row's tag and the rest of its key → what it was.
 pub(crate) fn image_key(id: u32, key: &[u8]) -> Vec<u8> {
-    let (shard, rest) = key.split_at(TAG_AT.min(key.len()));
-    let mut k = shard.to_vec();
-    k.push(tag::IMAGE);
-    k.extend_from_slice(&id.to_be_bytes());
-    k.extend_from_slice(rest);
-    k
+    let rest = key.get(TAG_AT..).unwrap_or_default();
+    let shard = row::shard_of(key).unwrap_or(ShardId(0));
+    row::row_key(shard, tag::IMAGE, &[&id.to_be_bytes(), rest].concat())
 }
 
 /// The tag of the row of which a key's row is an image.
@@ -208,9 +205,10 @@ pub fn image_tag(key: &[u8]) -> Option<u8> {
 
 /// Decoupling and row of an image's key.
 pub(crate) fn image_of(key: &[u8]) -> Option<(u32, Vec<u8>)> {
-    let [a, b, tag::IMAGE, rest @ ..] = key else { return None };
-    let (id, rest) = rest.split_first_chunk::<4>().filter(|(_, rest)| !rest.is_empty())?;
-    Some((u32::from_be_bytes(*id), [&[*a, *b], rest].concat()))
+    let [_, _, tag::IMAGE, rest @ ..] = key else { return None };
+    let (id, rest) = rest.split_first_chunk::<4>()?;
+    let (tag, rest) = rest.split_first()?;
+    Some((u32::from_be_bytes(*id), row::row_key(row::shard_of(key)?, *tag, rest)))
 }
 
 /// A flag, and the row's value if there was one.

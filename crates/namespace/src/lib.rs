@@ -49,8 +49,8 @@ pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
 pub use plan::{ContentIn, Context, InodeFacts, PlanState, Planned, WARM_OPS, plan};
 pub use realm::{PolicyPlace, path_of};
 pub use row::{
-    INODE_KEY_BYTES, ino_of, inode_row, plate_row_key, rest_of_plate_row, row_key, rows_with_tag, start_rows,
-    tag, tag_of,
+    INODE_KEY_BYTES, ino_of, inode_row, plate_row_key, rest_of_plate_row, row_key, rows_with_tag, shard_of,
+    start_rows, tag, tag_of,
 };
 pub use stored::{StoredInode, StoredRow, entry_of_key, entry_row_key};
 pub use validate::Inconsistency;

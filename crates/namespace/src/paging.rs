@@ -9,7 +9,7 @@ use std::fmt;
 
 use chiton_model::CHUNK_BYTES;
 use chiton_types::codec::{Malformed, Take};
-use chiton_types::{Ino, Kind, Position, ShardId};
+use chiton_types::{Ino, Kind, Position};
 
 use crate::chunk::Chunk;
 use crate::dirty::{REFERENCED, is_dirty};
@@ -115,20 +115,17 @@ impl std::error::Error for CorruptRow {}
 const PAGE_ROWS: usize = 4096;
 
 impl Namespace {
-    /// An empty cache over a formatted store with so many shards; loads what is always in memory.
+    /// An empty cache over a formatted store; loads what is always in memory.
     ///
     /// # Errors
     /// If the store fails or a row is corrupt. A store without the row of the count is not formatted: corrupt.
-    pub fn open<S: RowSource>(source: &S, shards: u16) -> Result<Namespace, OpenError<S::Error>> {
-        let mut rows = Rows::new();
-        for shard in (0..shards).map(ShardId) {
-            let (start, end) = row::start_rows(shard);
-            rows.extend(scan_range(source, start, &end).map_err(OpenError::Source)?);
-        }
+    pub fn open<S: RowSource>(source: &S) -> Result<Namespace, OpenError<S::Error>> {
+        let (start, end) = row::start_rows();
+        let rows = scan_range(source, start, &end).map_err(OpenError::Source)?;
         Namespace::of_start_rows(rows).map_err(OpenError::Corrupt)
     }
 
-    /// The same, with the rows that are always in memory: those of [`crate::start_rows`] of all shards, in order. Rows that are not
+    /// The same, with the rows that are always in memory: those of [`crate::start_rows`], in order. Rows that are not
     /// the namespace's are passed over.
     ///
     /// # Errors

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   shard u16 │ tag │ of an inode: its number within the shard, 6 bytes │ …      rows of an inode, in its shard
-//!   0         │ tag │ …                                                          rows of the plate, in its first shard
+//!   0         │ tag │ …                                                          rows of the plate, in shard 0
+//!   the highest bit of the shard is set in the keys of rows that are fetched when they are needed
 //! ```
 //!
 //! Invariants:
 //! - Integers in keys are big-endian, so that the rows of a directory or a file are neighbours in order.
-//! - A plate is one range of keys: all its rows begin with one of its shards.
-//! - Rows with a capital tag, or with tag 0, are in memory whole from the start. Within a shard they stand before the others, so a
-//!   start reads one range a shard ([`start_rows`]).
+//! - The rows of a shard are two ranges of keys, and so are those of a plate.
+//! - Rows with a capital tag, or with tag 0, are in memory whole from the start. They stand before all others, so a start reads
+//!   one range, however many shards there are ([`start_rows`]).
 
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{BlockId, Ino, Kind, Name, Position, SHARDS_MAX, ShardId};
@@ -48,15 +49,29 @@ pub mod tag {
     pub const XATTRS: u8 = b'x';
 }
 
-/// The shard in whose range the rows of the plate itself stand: its first. There is one plate.
+/// The shard in whose range the rows of the plate itself stand.
 const PLATE: ShardId = ShardId(0);
 /// The first tag of rows that are fetched when they are needed.
 const FETCHED: u8 = b'a';
+/// Set in the shard of their keys.
+const FETCHED_BIT: u16 = 1 << 15;
+const _: () = assert!(SHARDS_MAX <= FETCHED_BIT);
+
+/// The first bytes of a row's key.
+fn first_bytes(shard: u16, tag: u8) -> [u8; 2] {
+    let bit = if tag < FETCHED { 0 } else { FETCHED_BIT };
+    (shard | bit).to_be_bytes()
+}
+
+/// The shard in a key.
+pub fn shard_of(key: &[u8]) -> Option<ShardId> {
+    key.first_chunk::<2>().map(|bytes| ShardId(u16::from_be_bytes(*bytes) & !FETCHED_BIT))
+}
 
 /// Key of a row in the range of a shard.
 pub fn row_key(shard: ShardId, tag: u8, rest: &[u8]) -> Vec<u8> {
     let mut k = Vec::with_capacity(3 + rest.len());
-    k.extend_from_slice(&shard.0.to_be_bytes());
+    k.extend_from_slice(&first_bytes(shard.0, tag));
     k.push(tag);
     k.extend_from_slice(rest);
     k
@@ -69,15 +84,15 @@ pub fn plate_row_key(tag: u8, rest: &[u8]) -> Vec<u8> {
 
 /// What a row of the plate itself has behind its tag; `None` if the key is not of such a row.
 pub fn rest_of_plate_row(key: &[u8], tag: u8) -> Option<&[u8]> {
-    let [0, 0, found, rest @ ..] = key else { return None };
-    (*found == tag).then_some(rest)
+    key.strip_prefix(&plate_row_key(tag, &[])[..])
 }
 
 /// Key of a row of an inode, and prefix of the rows with this tag of the inode.
 pub fn inode_row(tag: u8, ino: Ino) -> Vec<u8> {
-    let [a, b, counter @ ..] = ino.0.to_be_bytes();
+    let [_, _, counter @ ..] = ino.0.to_be_bytes();
     let mut k = Vec::with_capacity(INODE_KEY_BYTES);
-    k.extend_from_slice(&[a, b, tag]);
+    k.extend_from_slice(&first_bytes(ino.shard().0, tag));
+    k.push(tag);
     k.extend_from_slice(&counter);
     k
 }
@@ -89,20 +104,23 @@ pub fn tag_of(key: &[u8]) -> Option<u8> {
 
 /// The inode in the key of one of its rows.
 pub fn ino_of(key: &[u8]) -> Option<Ino> {
-    let [a, b, _, counter @ ..] = key.first_chunk::<INODE_KEY_BYTES>()?;
-    let mut number = [*a, *b, 0, 0, 0, 0, 0, 0];
+    let [_, _, _, counter @ ..] = key.first_chunk::<INODE_KEY_BYTES>()?;
+    let mut number = [0; 8];
+    number[..2].copy_from_slice(&shard_of(key)?.0.to_be_bytes());
     number[2..].copy_from_slice(counter);
     Some(Ino(u64::from_be_bytes(number)))
 }
 
 /// The rows of a shard with this tag: from, to (exclusive).
 pub fn rows_with_tag(shard: ShardId, tag: u8) -> (Vec<u8>, Vec<u8>) {
-    (row_key(shard, tag, &[]), row_key(shard, tag + 1, &[]))
+    let start = row_key(shard, tag, &[]);
+    let end = after_prefix(&start);
+    (start, end)
 }
 
-/// The rows of a shard that are in memory whole from the start: from, to (exclusive).
-pub fn start_rows(shard: ShardId) -> (Vec<u8>, Vec<u8>) {
-    (row_key(shard, 0, &[]), row_key(shard, FETCHED, &[]))
+/// The rows that are in memory whole from the start, of all shards: from, to (exclusive).
+pub fn start_rows() -> (Vec<u8>, Vec<u8>) {
+    (row_key(ShardId(0), 0, &[]), row_key(ShardId(0), FETCHED, &[]))
 }
 
 /// Bytes of the key of a row of an inode that has nothing behind its number.
@@ -196,8 +214,7 @@ pub(crate) fn count_key() -> Vec<u8> {
 
 fn of_block(tag: u8, block: BlockId) -> Vec<u8> {
     let mut k = Vec::with_capacity(19);
-    k.extend_from_slice(&PLATE.0.to_be_bytes());
-    k.push(tag);
+    k.extend_from_slice(&plate_row_key(tag, &[]));
     k.extend_from_slice(&block.writer.to_be_bytes());
     k.extend_from_slice(&block.number.to_be_bytes());
     k

@@ -34,7 +34,7 @@ impl Tree {
     fn new() -> Tree {
         let rows = Namespace::format_rows(Time(1), 0, 0).into_iter();
         let rows: BTreeMap<_, _> = rows.map(|(key, value)| (key, value.expect("a row"))).collect();
-        let ns = Namespace::open(&Source(&rows), chiton_types::SHARDS_DEFAULT).expect("it opens");
+        let ns = Namespace::open(&Source(&rows)).expect("it opens");
         Tree { ns, rows, position: Position(1), next: 100 }
     }
 

@@ -36,7 +36,7 @@ impl Tree {
     fn new() -> Tree {
         let rows: BTreeMap<_, _> =
             Namespace::format_rows(Time(1), 0, 0).into_iter().map(|(k, v)| (k, v.unwrap())).collect();
-        let ns = Namespace::open(&Source(&rows), chiton_types::SHARDS_DEFAULT).unwrap();
+        let ns = Namespace::open(&Source(&rows)).unwrap();
         Tree { ns, rows, position: Position(0), next: 100 }
     }
 
@@ -133,7 +133,7 @@ impl Tree {
             };
         }
         self.ns.checkpoint_done();
-        self.ns = Namespace::open(&Source(&self.rows), chiton_types::SHARDS_DEFAULT).unwrap();
+        self.ns = Namespace::open(&Source(&self.rows)).unwrap();
     }
 }
 

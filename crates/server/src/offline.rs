@@ -159,7 +159,7 @@ impl Offline {
     /// # Errors
     /// If it does not say, or cannot be read.
     pub fn stored(&self) -> Result<Position, StartError> {
-        Ok(start_rows(&self.meta, self.info.shards)?.0.position)
+        Ok(start_rows(&*self.meta, self.info.shards)?.0.position)
     }
 
     /// Has the metadata store say so of `position`.

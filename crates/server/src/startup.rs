@@ -6,7 +6,6 @@ use std::sync::Arc;
 use chiton_journal::JournalError;
 use chiton_metastore::{Metastore, StoreError};
 use chiton_namespace::{Namespace, Rows};
-use chiton_runtime::parallel;
 use chiton_types::{Epoch, PlateId, Position, ShardId};
 
 use crate::error::StartError;
@@ -16,27 +15,27 @@ use chiton_engine::{OwnRows, POSITION_KEY, SESSION_MARK_KEY, mark_key};
 /// The epoch in messages and journals. It is the same everywhere: messages do not carry the epoch of a cluster's map yet.
 pub(crate) const EPOCH: Epoch = Epoch(1);
 const PAGE_ROWS: usize = 4096;
-/// Shards whose rows are read at a time from a remote store.
-const SCANS_MAX: usize = 16;
 
-/// The server's own rows, and those of the namespace that are always in memory: one range of each shard.
-pub(crate) fn start_rows(store: &Arc<dyn Metastore>, shards: u16) -> Result<(OwnRows, Rows), StartError> {
+/// The server's own rows, and those of the namespace that are always in memory: one range of keys.
+pub(crate) fn start_rows(store: &dyn Metastore, shards: u16) -> Result<(OwnRows, Rows), StartError> {
     let (mut own, mut others) = (OwnRows::of_shards(shards), Rows::new());
     let corrupt = |key: &[u8], cause: &dyn std::fmt::Display| {
         StartError::Corrupt(format!("row {:?}: {cause}", String::from_utf8_lossy(key)))
     };
-    let source = store.clone();
-    let threads = if store.is_remote() { SCANS_MAX } else { 1 };
-    let ranges = parallel::map("start-rows", threads, usize::from(shards), move |shard| {
-        scan_start_rows(&*source, ShardId(shard as u16))
-    });
+    let (mut start, end) = chiton_namespace::start_rows();
     let mut knows_position = false;
-    for rows in ranges {
-        for (key, value) in rows.map_err(|e| store_error(&e))? {
+    loop {
+        let page = store.scan(Bound::Excluded(&start), Some(&end), PAGE_ROWS).map_err(|e| store_error(&e))?;
+        let is_last = page.len() < PAGE_ROWS;
+        for (key, value) in page {
             knows_position |= key == POSITION_KEY;
+            start.clone_from(&key);
             if !own.take(&key, &value).map_err(|e| corrupt(&key, &e))? {
                 others.push((key, value));
             }
+        }
+        if is_last {
+            break;
         }
     }
     if !knows_position {
@@ -48,27 +47,12 @@ pub(crate) fn start_rows(store: &Arc<dyn Metastore>, shards: u16) -> Result<(Own
     Ok((own, others))
 }
 
-fn scan_start_rows(store: &dyn Metastore, shard: ShardId) -> Result<Rows, StoreError> {
-    let (start, end) = chiton_namespace::start_rows(shard);
-    let mut rows = Rows::new();
-    loop {
-        let after = rows.last().map(|(key, _): &(Vec<u8>, Vec<u8>)| key.as_slice());
-        let from = after.map_or(Bound::Included(&start[..]), Bound::Excluded);
-        let page = store.scan(from, Some(&end), PAGE_ROWS)?;
-        let is_last = page.len() < PAGE_ROWS;
-        rows.extend(page);
-        if is_last {
-            return Ok(rows);
-        }
-    }
-}
-
 /// The namespace and the server's own rows in a metadata store.
 pub(crate) fn namespace_of(
     store: &Arc<dyn Metastore>,
     shards: u16,
 ) -> Result<(Namespace, OwnRows), StartError> {
-    let (own, rows) = start_rows(store, shards)?;
+    let (own, rows) = start_rows(&**store, shards)?;
     let ns = Namespace::of_start_rows(rows).map_err(|row| StartError::Corrupt(row.to_string()))?;
     Ok((ns, own))
 }

@@ -5,8 +5,8 @@ use std::fmt;
 /// Number of shards that storage is formatted with unless asked otherwise.
 pub const SHARDS_DEFAULT: u16 = 64;
 
-/// Most shards. Keys of rows begin with the shard, and a metadata store keeps keys that begin with the byte 255 for itself.
-pub const SHARDS_MAX: u16 = 1 << 15;
+/// Most shards. Keys of rows begin with the shard and a bit, and a metadata store keeps keys that begin with the byte 255 for itself.
+pub const SHARDS_MAX: u16 = 1 << 14;
 
 const SHARD_SHIFT: u32 = 48;
 

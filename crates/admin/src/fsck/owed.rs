@@ -10,7 +10,7 @@ use chiton_metastore::{Metastore, StoreError};
 use chiton_objects::{MemoryObjects, Objects};
 use chiton_runtime::SharedWorld;
 use chiton_server::{FilesystemInfo, StartError, Stores};
-use chiton_types::{PlateId, ShardId};
+use chiton_types::PlateId;
 
 use crate::Overlay;
 
@@ -25,7 +25,7 @@ pub(crate) fn owed<'a>(stores: impl Iterator<Item = &'a dyn Metastore>) -> Resul
     let mut count = 0u16;
     for (plate, store) in (0..).map(PlateId).zip(stores) {
         count = plate.0 + 1;
-        let (mut start, end) = chiton_namespace::start_rows(ShardId(0));
+        let (mut start, end) = chiton_namespace::start_rows();
         loop {
             let page = store.scan(Bound::Excluded(&start), Some(&end), PAGE_ROWS)?;
             for (key, value) in &page {

@@ -102,8 +102,9 @@ fn behind_damage(store: &dyn Metastore, last: &[u8]) -> Result<Option<Vec<u8>>, 
         *to = *from;
     }
     let mut bad = base;
-    for bit in 0..8 * PLACE_BYTES {
-        let Some(mut good) = moved(&base, bit) else { break };
+    for bit in 0..=8 * PLACE_BYTES {
+        // Nothing stands behind all keys, and nothing is read there.
+        let mut good = moved(&base, bit).unwrap_or([0xff; PLACE_BYTES]);
         if !can_be_read(&good)? {
             bad = good;
             continue;

@@ -152,8 +152,7 @@ fn stored_bytes(plan: &Plan, ns: &mut Namespace) -> Outcome<f64> {
 
 fn formatted() -> Namespace {
     let rows = Formatted(Namespace::format_rows(Time(0), 0, 0));
-    let mut ns = Namespace::open(&rows, chiton_types::SHARDS_DEFAULT)
-        .unwrap_or_else(|_| unreachable!("rows just made"));
+    let mut ns = Namespace::open(&rows).unwrap_or_else(|_| unreachable!("rows just made"));
     let Ok(root) = Namespace::fetch(&rows, &Need::Inode(Ino::ROOT));
     ns.install(root, ns.generation()).expect("a row just made");
     ns

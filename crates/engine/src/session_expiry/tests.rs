@@ -60,7 +60,7 @@ impl World {
         let mut own = OwnRows { marks: vec![Ino::ROOT.counter() + 1], ..OwnRows::default() };
         own.take(POSITION_KEY, &position_value(Position(0))).expect("a row");
         let m = Moment { mono: Duration::from_secs(100), now: Time(1_000), ..Moment::default() };
-        let ns = Namespace::open(&rows, chiton_types::SHARDS_DEFAULT).expect("opens");
+        let ns = Namespace::open(&rows).expect("opens");
         let engine = Engine::from_rows(settings(), ns, own, &m);
         let (answers, dropped, seq) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let mut world = World { engine, rows, frames: frames.clone(), m, answers, dropped, seq };

@@ -74,7 +74,7 @@ impl Peer {
     }
 
     fn over(store: Store, position: Position) -> Peer {
-        let ns = Namespace::open(&store, chiton_types::SHARDS_DEFAULT).expect("a formatted store");
+        let ns = Namespace::open(&store).expect("a formatted store");
         Peer { ns, store, position, journal: Vec::new(), open: BTreeSet::new(), noted_in: None }
     }
 

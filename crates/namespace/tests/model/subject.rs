@@ -2,8 +2,8 @@
 
 use chiton_model::{Event, Op, Outcome};
 use chiton_namespace::{
-    CheckpointList, Context, Fault, Fetched, Namespace, Need, RowChange, StoredRow, ino_of, plan, row_key,
-    start_rows,
+    CheckpointList, Context, Fault, Fetched, Namespace, Need, RowChange, StoredRow, ino_of, plan,
+    rows_with_tag, shard_of, start_rows, tag_of,
 };
 use chiton_types::codec::Take;
 use chiton_types::{Cred, Ino, Position, Refusal, SHARDS_DEFAULT, ShardId, Time};
@@ -44,7 +44,7 @@ impl Subject {
 
     /// Opens a store.
     pub(crate) fn over(rows: MemoryRows) -> Subject {
-        let ns = Namespace::open(&rows, chiton_types::SHARDS_DEFAULT).expect("a formatted store");
+        let ns = Namespace::open(&rows).expect("a formatted store");
         Subject { ns, rows, journal: Vec::new(), stored: 0, checkpoint: None, early: None }
     }
 
@@ -182,7 +182,7 @@ impl Subject {
     }
 
     pub(crate) fn crash(&mut self) {
-        self.ns = Namespace::open(&self.rows, chiton_types::SHARDS_DEFAULT).expect("a formatted store");
+        self.ns = Namespace::open(&self.rows).expect("a formatted store");
         (self.checkpoint, self.early) = (None, None);
         for n in self.stored..self.journal.len() {
             let bytes = self.journal[n].clone();
@@ -214,10 +214,11 @@ fn in_range_of_its_shard(key: &[u8], value: Option<&[u8]>) {
             | StoredRow::DecouplingLast(_)
             | StoredRow::InodeCount(_) => (ShardId(0), true),
         };
-        let (from, to) = start_rows(shard);
+        let (from, to) = start_rows();
         assert_eq!((&from[..]..&to[..]).contains(&key), is_kept, "{row:?}");
-        let end = row_key(ShardId(shard.0 + 1), 0, &[]);
-        assert!((&from[..]..&end[..]).contains(&key), "{row:?} is not in the range of {shard:?}");
+        assert_eq!(shard_of(key), Some(shard), "{row:?}");
+        let (from, to) = rows_with_tag(shard, tag_of(key).expect("a tag"));
+        assert!((&from[..]..&to[..]).contains(&key), "{row:?} is not in the range of {shard:?}");
     }
 }
 

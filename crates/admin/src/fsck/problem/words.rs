@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chiton_namespace::{ino_of, tag, tag_of};
+use chiton_namespace::{ino_of, shard_of, tag, tag_of};
 
 use crate::fsck::Problem;
 use crate::fsck::problem::Lists;
@@ -178,9 +178,11 @@ impl fmt::Display for Lists {
 /// A row's key for people: its shard, its letter, then the rest in hexadecimal.
 fn shown(key: &[u8]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    match key {
-        [a, b, tag, rest @ ..] => format!("{}:{}:{}", hex(&[*a, *b]), tag.escape_ascii(), hex(rest)),
-        key => hex(key),
+    match (shard_of(key), key) {
+        (Some(shard), [_, _, tag, rest @ ..]) => {
+            format!("{}:{}:{}", hex(&shard.0.to_be_bytes()), tag.escape_ascii(), hex(rest))
+        }
+        _ => hex(key),
     }
 }
 

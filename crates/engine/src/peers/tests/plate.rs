@@ -67,7 +67,7 @@ pub(super) fn start(
     let stored = own.position;
     let durable = frames.last().map_or(Position(0), |frame| frame.last);
     let m = Moment { mono, now: Time(1_000 + boot as i64), durable, ..Moment::default() };
-    let ns = Namespace::open(&rows, SHARDS).expect("opens");
+    let ns = Namespace::open(&rows).expect("opens");
     let settings = Settings {
         session_ms: 30_000,
         grace_ms: 10_000,

@@ -55,12 +55,7 @@ impl Bench {
             plates: Plates::one(1),
         };
         let m = Moment { mono: Duration::from_secs(100), now: Time(1_000), ..Moment::default() };
-        let mut engine = Engine::from_rows(
-            settings,
-            Namespace::open(&rows, chiton_types::SHARDS_DEFAULT).expect("opens"),
-            own,
-            &m,
-        );
+        let mut engine = Engine::from_rows(settings, Namespace::open(&rows).expect("opens"), own, &m);
         engine.begin(m.mono, &m);
         let mut bench = Bench { engine, rows, m, answers: BTreeMap::new() };
         bench.settle();
