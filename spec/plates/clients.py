@@ -8,8 +8,8 @@ class Clients:
         alive, i, stage, answers = st[1][c]
         if not alive or i == len(self.w.scripts[c]):
             return
-        if self.op((c, i))[0] == "list":
-            yield from self.list_on(st, c)
+        if self.op((c, i))[0] in ("list", "stat"):
+            yield from self.list_on(st, c) if self.op((c, i))[0] == "list" else self.stat_on(st, c)
             return
         if self.is_routed((c, i)):
             yield from self.route(st, c)

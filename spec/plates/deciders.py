@@ -1,6 +1,6 @@
 """An operation at the plate that decides it: it begins, takes guards one after the other, and is decided or refused."""
-from namespace import TOKEN, Broken, guarded, plan, refuted, touched
-from state import ASKED, PH, BOOT, LOG, DUR, GUARDS, OPS, PLACES
+from namespace import TOKEN, Broken, born, plan, refuted, touched, victim_of
+from state import ASKED, ASKING, PH, BOOT, LOG, DUR, GUARDS, OPS, PLACES
 
 
 class Deciders:
@@ -16,19 +16,22 @@ class Deciders:
             if self.on["again_after_return"] and (any(m[4] == key and m[2:4] == (p, plate[BOOT]) for m in st[2]) or any(
                     g[1:] == (p, key, plate[BOOT]) for other in st[0] for g in other[GUARDS])):
                 return
-            yield f"plate {p} begins {key} {op}", self.set_op(st, p, key, ((ASKED, op),) if self.is_routed(key) or op[0] == "rmdir" and op[3] in self.w.huge else ())
+            yield f"plate {p} begins {key} {op}", self.set_op(st, p, key, ((ASKED, op),) if self.is_routed(key) or victim_of(op) in self.w.huge else ())
             return
         order = self.needs(st, op, dict(have))
         missing = [r for r in order if r not in dict(have)]
+        asked = dict(have).get(ASKING) if self.on["asked_first"] else None
+        if asked:                                           # one at a time, whatever the list says meanwhile
+            missing = [asked] + [r for r in missing if r != asked]
         if self.is_routed(key) and (not missing or self.on["replan_each_guard"]):
             other = self.elsewhere(st, p, op, dict(have), bool(missing))
             if other and not self.on["look_again"]:
                 yield from self.refuse(st, p, key, op)
                 return
-            if other and (not missing or self.on["list_at_decision"] or not dict(have).keys() - {ASKED}):
+            if other and (not missing or self.on["list_at_decision"] or not dict(have).keys() - {ASKED, ASKING}):
                 yield from self.redirect(st, p, key, op, other)
                 return
-        if missing and self.on["parts_in_order"] and any(r in dict(have) for r in order[order.index(missing[0]):]):
+        if missing and self.on["parts_in_order"] and not asked and any(r in dict(have) for r in order[order.index(missing[0]):]):
             new = self.unguard(self.set_op(st, p, key, None), p, lambda g: g[1:3] == (p, key))
             yield f"plate {p} returns what it holds for {key}, to begin again", new
             return
@@ -65,6 +68,8 @@ class Deciders:
                 if not any(g[:3] == frame[1:] for g in other[GUARDS]):
                     if other[PH] == "O" and self.met(st, p, q):
                         new = self.guard(self.plate(st, q, log=other[LOG] + (frame,)), q, r, p, key)
+                        if not asked and self.on["asked_first"]:
+                            new = self.set_op(new, p, key, have + ((ASKING, r),))
                         yield f"plate {q} journals the guard of plate {p} on {r} for {key}", new
                     return
                 if max(i + 1 for i, f in enumerate(other[LOG]) if f == frame) > other[DUR]:
@@ -79,6 +84,8 @@ class Deciders:
             return
         mine = [r for r in touched(op) if self.w.home[r] == p]
         if self.is_routed(key) and self.on["fold_durable"] and self.is_fold_open(st, p, op):
+            return
+        if self.on["list_durable"] and self.is_list_open(st, p, op):
             return
         if any(g[0] in mine and g[1:3] != (p, key) for g in plate[GUARDS]):
             return
@@ -108,10 +115,13 @@ class Deciders:
             at = up[at]
         free = not self.on["fold_guards"] and op[0] == "fold"
         view = lambda ino: self.row(st, ino) if self.w.home[ino] == p or free else dict(have)[ino]
-        ev = plan(op, view, up.get, self.on["exchange_both_ways"], self.on["rmdir_guards_parts"], self.borrow(st, p, op))
+        ev = plan(op, view, up.get, self.on["exchange_both_ways"], self.on["rmdir_guards_parts"], self.borrow(st, p, op),
+                  self.on["part_has_attributes"])
         if ev is None:
             yield from self.refuse(st, p, key, op)
             return
+        if self.is_routed(key) and st[1][key[0]][1] == key[1]:   # not one that is carried out again
+            self.check_allowed(st, op)
         new = self.unguard(self.set_op(st, p, key, None), p, lambda g: g[1:3] == (p, key) and g[0] != TOKEN)
         owes = []
         for q in sorted({self.w.home[r] for r in touched(ev)} - {p}):
@@ -164,14 +174,14 @@ class Deciders:
         """Some client's mkdir may still give birth to it."""
         for c, script in enumerate(self.w.scripts):
             for i, op in enumerate(script):
-                if op[0] in ("mkdir", "split") and op[3] == ino:
+                if ino in born(op):
                     key = (c, i)
                     if i > st[1][c][1]:
                         return st[1][c][0]                  # not asked yet: only a client that lives will
                     q = self.decider(self.sent(st, key) or op)
                     log = st[0][q][LOG]
                     if self.find(log, key):
-                        return not any(f[0] == "eff" and f[3][:4] == op[:4] for f in st[0][self.w.home[ino]][LOG])
+                        return self.w.home[ino] != q and not any(f[0] == "eff" and f[3][:4] == op[:4] for f in st[0][self.w.home[ino]][LOG])
                     closed = st[0][q][PH] == "O" and key not in dict(st[0][q][OPS]) and (not st[1][c][0] or st[1][c][3][i:i + 1] == ("no",))
                     return not (closed and self.on["unborn_closes"])
         return False

@@ -1,6 +1,6 @@
 """What plates owe each other: greetings after a restart, guards that end, and grants that arrive."""
 from namespace import TOKEN, guarded, touched
-from state import PH, BOOT, LOG, OPS, MET, PLACES
+from state import ASKING, PH, BOOT, LOG, OPS, MET, PLACES
 
 
 class Peers:
@@ -71,4 +71,4 @@ class Peers:
                 or self.on["drop_old_grants"] and st[0][p][MET][q] != qboot):
             yield f"plate {p} drops a late grant of {r}", new
         else:
-            yield f"plate {p} receives {r} for {key}", self.set_op(new, p, key, have + ((r, value),))
+            yield f"plate {p} receives {r} for {key}", self.set_op(new, p, key, tuple(x for x in have if x != (ASKING, r)) + ((r, value),))

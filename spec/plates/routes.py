@@ -3,8 +3,8 @@
 A client sends an operation upon a split directory either to the home or to the part that a list names, which may be old.
 The inodes to which it sent (`stage` while it is not answered, the last part of the answer after) say which plate decides.
 """
-from namespace import Broken, base, entries, owner, parts
-from state import LOG, DUR
+from namespace import Broken, base, entries, mode, owner, parts, parts_of, ranges, victim_of
+from state import PH, LOG, DUR, GUARDS
 
 
 def slots(op):
@@ -16,7 +16,7 @@ class Routes:
     def is_routed(self, key):
         """Names in a directory that may be split. Requests that split, fold or remove it go to the home."""
         op = self.w.scripts[key[0]][key[1]]
-        return op[0] not in ("fsync", "split", "fold", "list") and len(op) > 2 and any(op[i] in self.w.huge for i, _ in slots(op))
+        return op[0] not in ("fsync", "split", "fold", "list", "stat", "chmod") and len(op) > 2 and any(op[i] in self.w.huge for i, _ in slots(op))
 
     def sent(self, st, key):
         """The operation with the directories to which its client sent it last; None: not sent yet."""
@@ -34,8 +34,10 @@ class Routes:
     def asked(self, st, key):
         """The same as it begins at its plate: a new file gets its number there, an old one has it."""
         op = self.sent(st, key)
-        if op[0] == "rmdir" and self.on["rmdir_guards_parts"] and parts(self.row(st, op[3])):
-            return op + (tuple(p for _, p in parts(self.row(st, op[3])) if p != op[3]),)        # a hint, to be checked
+        gone = victim_of(op)
+        hint = parts_of(gone, self.row(st, gone)) if gone in self.w.huge and self.on["rmdir_guards_parts"] else ()
+        if hint and not self.is_routed(key):
+            return op + (hint,)                             # to be checked
         if not self.is_routed(key) or op[0] not in ("create", "unlink", "rename"):
             return op
         i = 5 if op[0] == "rename" else 3
@@ -66,14 +68,28 @@ class Routes:
         late = [f[2] for f in plate[LOG][plate[DUR]:] if f[0] == "op" and f[2][0] == "fold"]
         return any(ev[1] == op[i] and ev[2] <= op[name] < (ev[5] or "~") for ev in late for i, name in slots(op))
 
+    def is_list_open(self, st, p, op):
+        """Which parts this operation changes depends on a fold that may still be lost."""
+        home = op[1] if op[0] == "chmod" else victim_of(op)
+        plate = st[0][p]
+        return any(f[0] == "op" and f[2][0] == "fold" and f[2][1] == home for f in plate[LOG][plate[DUR]:])
+
     def check_refused(self, st, op):
         """Nothing is refused that could have been."""
         i, name = slots(op)[0]
         d, name = base(op[i]), op[name]
         home = self.row(st, d)
         row = self.row(st, owner(d, home, name)) if home else None
-        if row and (name in entries(row)) != (op[0] in ("create", "mkdir", "link")) and not (op[0] == "rename" and op[6]):
+        if row and mode(home) == "open" and (name in entries(row)) != (op[0] in ("create", "mkdir", "link")) and not (op[0] == "rename" and op[6]):
             raise Broken(f"{op} is refused, and {name} is {'there' if name in entries(row) else 'not there'}")
+
+    def check_allowed(self, st, op):
+        """Nothing is changed in a directory that an answered request has closed."""
+        for k, script in enumerate(self.w.scripts):
+            for j, other in enumerate(script):
+                was = st[1][k][3][j:j + 1]
+                if other[0] == "chmod" and st[1][k][0] and was and was[0] != "no" and other[1] in [base(op[i]) for i, _ in slots(op)]:
+                    raise Broken(f"{op} is decided after {other} was answered")
 
     def redirect(self, st, p, key, op, to):
         if key in self.lost(st, p):
@@ -93,6 +109,10 @@ class Routes:
             known = {d}
             if d in self.w.huge and self.row(st, d):
                 known.add(owner(d, self.row(st, d), name))
+            for j, a in enumerate(answers):                 # its own mkdir is answered with the list
+                made = self.op((c, j))
+                if a != "no" and made[0] == "mkdir" and made[3] == d and len(made) > 4:
+                    known.add(owner(d, ("dir", None, (), made[4]), name))
             if d in self.w.huge:
                 known |= {x for a in answers if a != "no" and len(a) > 3 for x in a[3] if base(x) == d}
             ways = [way + (x,) for way in ways for x in sorted(known)]
@@ -143,8 +163,32 @@ class Routes:
         if end != "~":
             yield f"client {c} has read {d} up to {end}", self.client(st, c, (True, i, (d, end, seen), answers))
             return
+        self.check_all(c, home, seen)
+        yield f"client {c} has listed {home}", self.answer(st, (c, i), ("ok", 0, 0))
+
+    def stat_on(self, st, c):
+        """The next step of a stat: it sums over the home first, and then over the parts of the list that it found there, in any order."""
+        _, i, stage, answers = st[1][c]
+        home = self.op((c, i))[1]
+        todo, seen = stage or (((home, ()),), ())
+        for d, between in todo:
+            p, row = self.w.home[d], self.row(st, d)
+            if st[0][p][PH] != "O" or any(g[0] == d and g[1] != p for g in st[0][p][GUARDS]) or row is None and self.may_be_born(st, d):
+                continue
+            if between and (row is None or row[4] != between) and self.on["sum_by_range"]:
+                yield f"client {c} begins its sum again, because {d} has changed", self.client(st, c, (True, i, 0, answers))
+                continue
+            rest = tuple(x for x in todo if x[0] != d) + tuple(x for x in ranges(parts(row)) if x[0] != home)
+            names = tuple(sorted(seen + tuple(entries(row) if row else ())))
+            if rest:
+                yield f"client {c} sums {d}", self.client(st, c, (True, i, (rest, names), answers))
+                continue
+            self.check_all(c, home, names)
+            yield f"client {c} has summed {home}", self.answer(st, (c, i), ("ok", 0, 0))
+
+    def check_all(self, c, home, seen):
+        """A readdir or a sum has each name once, and all names that no client changes."""
         changed = {op[k] for script in self.w.scripts for op in script for k in (2, 4) if op[0] != "split" and len(op) > k}
         stay = {name for x, r in self.w.rows.items() if base(x) == home for name in entries(r)} - changed
         if len(set(seen)) < len(seen) or not stay <= set(seen):
-            raise Broken(f"client {c} lists {home} and sees {', '.join(seen)}")
-        yield f"client {c} has listed {home}", self.answer(st, (c, i), ("ok", 0, 0))
+            raise Broken(f"client {c} looks through {home} and sees {', '.join(seen)}")

@@ -157,7 +157,7 @@ def scenarios(World):
 
 def handover_scenarios(s, World):
     """A plate goes to another server, planned or because its server is believed dead."""
-    for name in ("rmdir", "unlink-rename", "unlink-link", "look", "emptied", "late-grant", "opposite", "split", "fold"):
+    for name in ("rmdir", "unlink-rename", "unlink-link", "look", "emptied", "late-grant", "opposite", "split", "fold", "born-two", "born-rmdir4", "chmod"):
         old = s[name]
         crashes = 0 if name in ("rmdir", "emptied", "opposite", "unlink-link") else 1
         s["move-" + name] = World(*old.args[:3], crashes, 0, 0, huge=old.huge, moves=1)
@@ -196,7 +196,7 @@ def clone_scenarios(s, World):
 
 
 def huge_scenarios(s, World):
-    """Operations: (split, home, first name, new part, part that is split or None), (fold, home, first name that stays or None, part), (look, directory, name), (list, home)."""
+    """Operations: (split, home, first name, new part, part that is split or None), (fold, home, first name that stays or None, part), (look, directory, name), (list, home), (stat, home)."""
     huge = {"huge": ("H",)}
     # A directory is split while somebody creates in the range that goes, and looks.
     s["split"] = World(
@@ -251,6 +251,13 @@ def huge_scenarios(s, World):
     # Removed while it is folded, and created in.
     s["fold-rmdir"] = World(
         {"R": 0, "H": 1, "H:1": 0}, s["part-rmdir"].rows, [[("fold", "H", None, "H:1")], [("rmdir", "R", "h", "H")]], 1, 1, **huge)
+    # The same with the directory beside its parent, so that no guard on it waits for the fold.
+    s["fold-rmdir-near"] = World(
+        {"R": 0, "H": 0, "H:1": 1}, s["part-rmdir"].rows,
+        [[("fold", "H", None, "H:1")], [("rmdir", "R", "h", "H")], [("create", "H", "x", "X")]], 1, 0, **huge)
+    s["fold-over"] = World(
+        {"R": 0, "D": 0, "H": 0, "H:1": 1}, {**s["part-rmdir"].rows, "R": dirs(None, d="D", h="H"), "D": dirs("R")},
+        [[("fold", "H", None, "H:1")], [("rename", "R", "d", "R", "h", "D", True, "H")], [("create", "H", "x", "X")]], 1, 0, **huge)
     # Renamed out of a part that is made, and into one.
     s["split-out"] = World(
         {"H": 0, "H:1": 1, "R": 0, "Q": 1, "F": 0}, {"R": dirs(None, h="H", q="Q"), "H": dirs("R", x="F"), "Q": dirs("R"), "F": FILE},
@@ -309,6 +316,141 @@ def huge_scenarios(s, World):
         {"R": 0, "H": 0, "H:1": 1, "H:2": 2, "F": 1},
         {"R": dirs(None, h="H"), "H": split_dir("R", [("g", "H:1"), ("p", "H:2")]), "H:1": part("H", "g", "p", i="F"), "H:2": part("H", "p", "~"), "F": FILE},
         [[("rename", "H", "i", "H", "x", "F", False, None)], [("fold", "H", None, "H:1")]], 1, 0, **huge)
+    born_scenarios(s, World, huge)
+    attribute_scenarios(s, World, huge)
+    # Two names change places: between the parts of a directory while one is folded, and between a part and another directory.
+    s["part-exchange"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "F": 1, "G": 0},
+        {"R": dirs(None, h="H"), "H": split_dir("R", [("m", "H:1")], a="G"), "H:1": part("H", "m", "~", x="F"), "F": FILE, "G": FILE},
+        [[("exchange", "H", "a", "H", "x", "G", False, "F", False), ("look", "H", "x")], [("fold", "H", None, "H:1")]], 1, 0, **huge)
+    s["split-exchange"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "Q": 1, "F": 0, "G": 1},
+        {"R": dirs(None, h="H", q="Q"), "H": dirs("R", x="F"), "Q": dirs("R", q="G"), "F": FILE, "G": FILE},
+        [[("split", "H", "m", "H:1", None)], [("exchange", "H", "x", "Q", "q", "F", False, "G", False), ("fsync",)]], 1, 0, **huge)
+    # A name for a file of another plate, in a range that is split off, and in one that is folded.
+    s["split-link"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "F": 1}, {"R": dirs(None, h="H", f="F"), "H": dirs("R"), "F": FILE},
+        [[("split", "H", "m", "H:1", None)], [("link", "H", "x", "F"), ("look", "H", "x"), ("fsync",)]], 1, 0, **huge)
+    s["fold-link"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "F": 0}, {"R": dirs(None, h="H", f="F"), "H": split_dir("R", [("m", "H:1")]), "H:1": part("H", "m", "~"), "F": FILE},
+        [[("fold", "H", None, "H:1")], [("link", "H", "x", "F"), ("unlink", "R", "f", "F")]], 1, 0, **huge)
+    # The home itself is moved by a decision elsewhere, while it is split or folded and created in.
+    s["split-home-moves"] = World(
+        {"R": 1, "Q": 2, "H": 0, "H:1": 1}, {"R": dirs(None, h="H", q="Q"), "Q": dirs("R"), "H": dirs("R")},
+        [[("split", "H", "m", "H:1", None)], [("rename", "R", "h", "Q", "h", "H", True, None), ("create", "H", "x", "X")]], 1, 0, **huge)
+    s["fold-home-moves"] = World(
+        {"R": 0, "Q": 1, "H": 0, "H:1": 1, "F": 1},
+        {"R": dirs(None, h="H", q="Q"), "Q": dirs("R"), "H": split_dir("R", [("m", "H:1")]), "H:1": part("H", "m", "~", x="F"), "F": FILE},
+        [[("fold", "H", None, "H:1")], [("rename", "R", "h", "Q", "h", "H", True, None), ("look", "H", "x")]], 1, 0, **huge)
+    # A directory replaces an empty split one, in a part of which somebody creates; the plates in each order; and one that is split meanwhile.
+    for name, r, h, one in (("over-parts", 0, 1, 2), ("over-parts2", 1, 2, 0), ("over-parts3", 2, 0, 1), ("over-parts4", 0, 1, 0)):
+        s[name] = World(
+            {"R": r, "D": r, "H": h, "H:1": one},
+            {"R": dirs(None, d="D", h="H"), "D": dirs("R"), "H": split_dir("R", [("m", "H:1")]), "H:1": part("H", "m", "~")},
+            [[("rename", "R", "d", "R", "h", "D", True, "H")], [("create", "H", "x", "X")]], 1, 0, **huge)
+    s["over-split"] = World(
+        {"R": 1, "D": 1, "H": 2, "H:1": 0}, {"R": dirs(None, d="D", h="H"), "D": dirs("R"), "H": dirs("R")},
+        [[("split", "H", "m", "H:1", None)], [("rename", "R", "d", "R", "h", "D", True, "H")]], 1, 0, **huge)
+    # Summed while it is split, folded in pieces, and split elsewhere.
+    s["stat"] = World(s["list"].home, s["list"].rows, [s["list"].scripts[0], [("stat", "H")]], 1, 0, **huge)
+    s["stat-part"] = World(s["list-part"].home, s["list"].rows, [s["list-part"].scripts[0], [("stat", "H")]], 0, 0, **huge)
+    s["stat-piece"] = World(
+        s["fold-piece"].home, s["fold-piece"].rows, [[("fold", "H", "t", "H:1"), ("fold", "H", None, "H:1")], [("stat", "H")]], 1, 0, **huge)
+    s["stat-unlink"] = World(
+        {**s["list"].home, "H:2": 2},
+        {"R": dirs(None, h="H"), "H": split_dir("R", [("m", "H:1")], a="F"), "H:1": part("H", "m", "~", n="G", x="I"), "F": FILE, "G": FILE, "I": FILE},
+        [[("split", "H", "t", "H:2", "H:1"), ("fold", "H", None, "H:1")], [("stat", "H")], [("unlink", "H", "n", "G")]], 0, 0, **huge)
+
+
+def born_scenarios(s, World, huge):
+    """Operation: (mkdir, directory, name, inode, list): the directory is born with parts (`huge: always`)."""
+    born = (("g", "H:1"), ("p", "H:2"))
+    # Its maker creates in each part at once, by the list in the answer; another client, which knows the number only, as well.
+    s["born"] = World(
+        {"R": 0, "H": 1, "H:1": 0, "H:2": 2}, {"R": dirs(None)},
+        [[("mkdir", "R", "h", "H", born), ("create", "H", "x", "X"), ("fsync",)], [("create", "H", "i", "I")]], 1, 0, **huge)
+    # Two plates: the home and a part.
+    for name, r, h, one in (("born-two", 0, 1, 0), ("born-two2", 1, 1, 0)):
+        s[name] = World(
+            {"R": r, "H": h, "H:1": one}, {"R": dirs(None)},
+            [[("mkdir", "R", "h", "H", (("m", "H:1"),)), ("create", "H", "x", "X"), ("look", "H", "x"), ("fsync",)], [("create", "H", "y", "Y")]], 1, 1, **huge)
+    # Removed at once, while another creates in a part; and made again under the name.
+    for name, r, h, one in (("born-rmdir", 0, 1, 2), ("born-rmdir2", 1, 2, 0), ("born-rmdir3", 2, 0, 1), ("born-rmdir4", 0, 1, 0)):
+        s[name] = World(
+            {"R": r, "H": h, "H:1": one}, {"R": dirs(None)},
+            [[("mkdir", "R", "h", "H", (("m", "H:1"),)), ("rmdir", "R", "h", "H"), ("fsync",)], [("create", "H", "x", "X")]], 1, 0, **huge)
+    s["born-again"] = World(
+        {"R": 0, "H": 1, "H:1": 0, "D": 1}, {"R": dirs(None)},
+        [[("mkdir", "R", "h", "H", (("m", "H:1"),)), ("rmdir", "R", "h", "H"), ("mkdir", "R", "h", "D")], [("create", "H", "x", "X")]], 1, 1, **huge)
+    # A directory is born in a part that is not born itself.
+    s["born-mkdir"] = World(
+        {"R": 0, "H": 1, "H:1": 0, "D": 1}, {"R": dirs(None)},
+        [[("mkdir", "R", "h", "H", (("m", "H:1"),)), ("mkdir", "H", "x", "D"), ("create", "D", "y", "Y@D"), ("fsync",)]], 2, 0, **huge)
+    s["born-mkdir"].home["Y@D"] = 1
+    # A file is renamed into a part that is not born, decided there; and from one part to another.
+    s["born-in"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "F": 0}, {"R": dirs(None, f="F"), "F": FILE},
+        [[("mkdir", "R", "h", "H", (("m", "H:1"),)), ("rename", "R", "f", "H", "x", "F", False, None), ("rename", "H", "x", "H", "a", "F", False, None)]], 2, 0, **huge)
+    # Listed and summed at once.
+    s["born-list"] = World(
+        {"R": 0, "H": 1, "H:1": 0}, {"R": dirs(None)},
+        [[("mkdir", "R", "h", "H", (("m", "H:1"),)), ("stat", "H"), ("list", "H")], [("create", "H", "x", "X")]], 1, 0, **huge)
+    # Folded before its parts are there.
+    s["born-fold"] = World(
+        {"R": 0, "H": 1, "H:1": 0}, {"R": dirs(None)},
+        [[("mkdir", "R", "h", "H", (("m", "H:1"),)), ("fold", "H", None, "H:1")], [("create", "H", "x", "X")]], 1, 0, **huge)
+
+
+def attribute_scenarios(s, World, huge):
+    """Operation: (chmod, home, "closed"): no name in the directory may be changed any more."""
+    rows = {"R": dirs(None, h="H"), "H": split_dir("R", [("m", "H:1")]), "H:1": part("H", "m", "~")}
+    # Closed while somebody creates in a part and at home; the part's plate after the home's and before it.
+    for name, h, one in (("chmod", 0, 1), ("chmod2", 1, 0)):
+        s[name] = World(
+            {"R": 0, "H": h, "H:1": one}, rows,
+            [[("chmod", "H", "closed"), ("fsync",)], [("create", "H", "x", "X"), ("create", "H", "a", "A")]], 1, 1, **huge)
+    # Closed while it is split, and while it is folded.
+    for name, h, one in (("split-chmod", 0, 1), ("split-chmod2", 1, 0)):
+        s[name] = World(
+            {"R": 0, "H": h, "H:1": one}, {"R": dirs(None, h="H"), "H": dirs("R")},
+            [[("split", "H", "m", "H:1", None)], [("chmod", "H", "closed")], [("create", "H", "x", "X")]], 1, 0, **huge)
+    for name, h, one in (("fold-chmod", 0, 1), ("fold-chmod2", 1, 0)):
+        s[name] = World(
+            {"R": 0, "H": h, "H:1": one}, rows,
+            [[("fold", "H", None, "H:1")], [("chmod", "H", "closed")], [("create", "H", "x", "X")]], 1, 0, **huge)
+    # Split after it was closed.
+    s["chmod-split"] = World(
+        {"R": 0, "H": 0, "H:1": 1}, {"R": dirs(None, h="H"), "H": dirs("R")},
+        [[("chmod", "H", "closed"), ("split", "H", "m", "H:1", None)], [("create", "H", "x", "X")]], 1, 0, **huge)
+    # A part is split on while the directory is closed: the new part below the row that is held.
+    s["chmod-split-part"] = World(
+        {"R": 1, "H": 2, "H:1": 1, "H:2": 0}, rows,
+        [[("split", "H", "t", "H:2", "H:1")], [("chmod", "H", "closed")]], 1, 0, **huge)
+    # Closed while the home is split and a name goes from the new part to the old one: both take the parts in one order.
+    s["chmod-rename"] = World(
+        {"R": 1, "H": 2, "H:1": 1, "H:2": 0, "F": 0}, {**rows, "H": split_dir("R", [("m", "H:1")], h="F"), "F": FILE},
+        [[("split", "H", "g", "H:2", None)], [("chmod", "H", "closed")], [("rename", "H", "h", "H", "n", "F", False, None)]], 0, 0, **huge)
+    # Closed while names leave a part and enter it by decisions at other plates.
+    s["chmod-out"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "Q": 2, "F": 1}, {**rows, "R": dirs(None, h="H", q="Q"), "H:1": part("H", "m", "~", x="F"), "Q": dirs("R"), "F": FILE},
+        [[("chmod", "H", "closed")], [("rename", "H", "x", "Q", "x", "F", False, None), ("fsync",)]], 1, 0, **huge)
+    s["chmod-exchange"] = World(
+        {"R": 0, "H": 0, "H:1": 1, "Q": 0, "F": 1, "G": 0},
+        {**rows, "R": dirs(None, h="H", q="Q"), "H:1": part("H", "m", "~", x="F"), "Q": dirs("R", q="G"), "F": FILE, "G": FILE},
+        [[("chmod", "H", "closed")], [("exchange", "H", "x", "Q", "q", "F", False, "G", False)]], 1, 0, **huge)
+    # Changed by two clients: all parts end as the home does.
+    s["chmod-twice"] = World(
+        {"R": 0, "H": 1, "H:1": 0, "H:2": 2}, {"R": dirs(None, h="H"), "H": split_dir("R", [("g", "H:1"), ("p", "H:2")]), "H:1": part("H", "g", "p"), "H:2": part("H", "p", "~")},
+        [[("chmod", "H", "closed")], [("chmod", "H", "shared")]], 1, 0, **huge)
+    # A look at a part shows it.
+    s["chmod-look"] = World({"R": 0, "H": 0, "H:1": 1}, rows, [[("chmod", "H", "closed")], [("look", "H:1"), ("look", "H:1")]], 1, 1, **huge)
+    # Closed while it is removed.
+    s["chmod-rmdir"] = World(
+        {"R": 0, "H": 1, "H:1": 0}, rows, [[("chmod", "H", "closed")], [("rmdir", "R", "h", "H")]], 1, 1, **huge)
+    # Closed while it is born: the parts' plates hear of the birth and of the change from different plates.
+    s["born-chmod"] = World(
+        {"R": 0, "H": 1, "H:1": 2}, {"R": dirs(None)},
+        [[("mkdir", "R", "h", "H", (("m", "H:1"),)), ("chmod", "H", "closed")], [("create", "H", "x", "X")]], 1, 0, **huge)
 
 
 # Which scenario notices that a rule is missing.
@@ -330,6 +472,11 @@ NOTICED = [
     ("unborn_parks", "split"), ("unborn_closes", "split"), ("effect_durable", "split"), ("reads_wait", "fold"),
     ("unborn_parks", "part-mkdir"), ("effect_durable", "part-mkdir"), ("fold_guards", "fold-piece"), ("fold_durable", "fold-piece"),
     ("part_knows_range", "fold-piece-create"), ("list_by_hash", "fold-piece-list"),
+    ("unborn_parks", "born"), ("unborn_closes", "born-two"), ("effect_durable", "born-in"), ("rmdir_guards_parts", "born-rmdir"),
+    ("look_again", "born-fold"), ("list_durable", "fold-chmod"), ("list_durable", "fold-rmdir-near"), ("list_durable", "fold-over"), ("chmod_guards_parts", "chmod"), ("chmod_guards_parts", "split-chmod"), ("chmod_guards_parts", "born-chmod"),
+    ("part_has_attributes", "chmod-split"), ("parts_in_order", "chmod-rename"), ("asked_first", "chmod-rename"), ("reads_wait", "chmod-look"),
+    ("rmdir_guards_parts", "over-parts"), ("sum_by_range", "stat"), ("sum_by_range", "stat-part"),
+    ("list_at_decision", "part-exchange"), ("look_again", "split-home-moves"), ("keeps_plate", "split-link"),
     ("lent_by_source", "clone-of-clone"), ("kept_while_lent", "clone"),
     ("close_before_claim", "move-emptied"), ("takeover_boot", "taken-late-grant"), ("takeover_guards", "move-rmdir"),
     ("zombie_silent", "taken-look"), ("window_moves", "move-look"), ("drop_old_grants", "move-late-grant"),

@@ -4,11 +4,12 @@
 """
 from functools import lru_cache
 
-from namespace import TOKEN, Broken, apply, base, parts, touched
+from namespace import TOKEN, Broken, apply, base, born, parts_of, touched, victim_of
 from rules import RULES
 
-READS = ("look", "fsync", "list")
+READS = ("look", "fsync", "list", "stat")
 ASKED = "!asked"          # in an operation under way: the operation with parts in the place of their home
+ASKING = "!asking"        # likewise: the row whose guard it has asked for
 
 # plate:  (phase, boot, log, durable, guards, ops, greeted, places)
 #   frame   ("op", key, event, ((plate, number)...)) | ("eff", from, number, event);  key = (client, index)
@@ -75,11 +76,14 @@ class State:
             rows.discard(op[3])
         if op[0] == "fold":
             rows = {op[1], op[3]} if self.on["fold_guards"] else {op[1]}
-        if op[0] == "rmdir" and self.on["rmdir_guards_parts"]:
-            row = self.row(st, op[3]) if self.w.home[op[3]] == d else have.get(op[3])
+        gone = victim_of(op)
+        if gone in self.w.huge and self.on["rmdir_guards_parts"]:
+            row = self.row(st, gone) if self.w.home[gone] == d else have.get(gone)
             if row and self.on["hint_dropped"]:
-                rows = {op[1], op[3]}
-            rows.update(p for _, p in parts(row))
+                rows = set(touched(op[:8] if op[0] == "rename" else op[:4]))
+            rows.update(parts_of(gone, row))
+        if op[0] == "chmod" and self.on["chmod_guards_parts"]:
+            rows.update(parts_of(op[1], self.row(st, op[1])))
         if not self.on["own_rows_in_order"]:
             rows = {r for r in rows if self.w.home[r] != d}
         if self.is_move(op) and self.on["token"]:
@@ -128,7 +132,7 @@ class State:
 
     def is_on_its_way(self, st, ino):
         q = self.w.home[ino]
-        return any(to == q and f[2][0] in ("mkdir", "split") and f[2][3] == ino and not self.has_effect(st[0][q][LOG], p, n)
+        return any(to == q and ino in born(f[2]) and not self.has_effect(st[0][q][LOG], p, n)
                    for p in range(self.w.n) for _, f, to, n in self.owed(st, p))
 
     # ---- building the next state ----
