@@ -51,3 +51,4 @@ pub mod checkers;
 
 pub mod ace;
 pub mod mix;
+pub mod orders;
