@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_types::{Ino, Kind, Refusal, Time};
+use chiton_types::{Ino, Kind, Name, Refusal, Time};
+use chiton_wire as wire;
 
 use super::scenario;
 use super::world::World;
@@ -16,6 +17,7 @@ type Shown = BTreeMap<String, (Ino, Kind, u32)>;
 #[derive(Clone, Debug)]
 enum Call {
     Change(Change),
+    Find { parent: Ino, name: Name },
     /// Everything is looked at.
     Look,
 }
@@ -24,9 +26,16 @@ enum Call {
 enum Answer {
     Done,
     Refused(Refusal),
+    Found(Option<Ino>),
     Tree(Shown),
 }
 
+/// A directory that was replaced lives on for a moment, so both say that it is no more.
+fn refused(why: Refusal) -> Answer {
+    Answer::Refused(if why == Refusal::Stale { Refusal::NotFound } else { why })
+}
+
+/// All calls take place at this time.
 struct Calls(Time);
 
 impl Spec for Calls {
@@ -39,7 +48,11 @@ impl Spec for Calls {
         let answer = match call {
             Call::Change(change) => match after.apply(change, self.0) {
                 Ok(()) => Answer::Done,
-                Err(refusal) => Answer::Refused(refusal),
+                Err(refusal) => refused(refusal),
+            },
+            Call::Find { parent, name } => match state.node(*parent) {
+                Some(dir) => Answer::Found(dir.entries.get(name).copied()),
+                None => refused(Refusal::Stale),
             },
             Call::Look => {
                 let nodes = state.to_tree().nodes.into_iter();
@@ -134,9 +147,15 @@ fn order(world: &World, start: &Model, shown: Shown) -> Option<String> {
     let mut history: Vec<Seen<Call, Answer>> = calls
         .map(|(n, sent)| {
             let (at, answer) = sent.ended.as_ref().expect("every call is answered");
-            let made = answer.as_ref().map(|attr| attr.as_ref().map(|attr| attr.ino)).map_err(|why| *why);
-            let answer = answer.as_ref().map_or_else(|why| Answer::Refused(*why), |_| Answer::Done);
-            let call = Call::Change(scenario::change(&sent.op, n, &made));
+            let (call, done) = match &sent.call {
+                wire::Call::Query(wire::Query::Lookup { parent, name }) => {
+                    let found = Answer::Found(answer.unwrap_or(None));
+                    (Call::Find { parent: *parent, name: name.clone() }, found)
+                }
+                wire::Call::Op { op, .. } => (Call::Change(scenario::change(op, n, answer)), Answer::Done),
+                other => panic!("no scenario has {other:?}"),
+            };
+            let answer = answer.map_or_else(refused, |_| done);
             Seen { by: n as u32, call, begun: sent.begun.unwrap_or(0), ended: Some((*at, answer)) }
         })
         .collect();

@@ -2,6 +2,7 @@
 
 use chiton_model::{Make, Op, RenameHow};
 use chiton_types::{Ino, Mode, Name, Refusal};
+use chiton_wire::{Call, Query};
 
 use super::world::World;
 use super::{Broken, Commits};
@@ -27,6 +28,10 @@ pub enum Deed {
     Rmdir(usize),
     Unlink(usize),
     Link { what: usize, to: usize, name: &'static str },
+    /// Looks a name up. If the call before does so too, one client does both, one after the other.
+    Find { in_: usize, name: &'static str },
+    /// The same with the name of an entry.
+    FindEntry(usize),
 }
 
 /// A tree and calls that run at once.
@@ -48,7 +53,7 @@ pub struct Scenario {
     names: Vec<Name>,
 }
 
-use Deed::{Exchange, Link, Mkdir, Move, Replace, Rmdir, Unlink};
+use Deed::{Exchange, Find, FindEntry, Link, Mkdir, Move, Replace, Rmdir, Unlink};
 
 const fn dir(in_: usize) -> Entry {
     Entry::Dir { in_ }
@@ -64,6 +69,10 @@ const fn mv(what: usize, to: usize, name: &'static str) -> Deed {
 
 const fn link(what: usize, to: usize, name: &'static str) -> Deed {
     Link { what, to, name }
+}
+
+const fn find(in_: usize, name: &'static str) -> Deed {
+    Find { in_, name }
 }
 
 /// Two directories of the root.
@@ -111,6 +120,19 @@ pub const PAIRS: &[Shape] = &[
     Shape { name: "exchange-of-files-and-unlink", entries: FILES, calls: &[Exchange { one: 3, other: 4 }, Unlink(4)] },
 ];
 
+/// A call, and a client that looks at both ends of it.
+pub const LOOKS: &[Shape] = &[
+    Shape { name: "move-from-its-end", entries: TWO, calls: &[mv(3, 2, "x"), find(2, "x"), FindEntry(3)] },
+    Shape { name: "move-from-its-beginning", entries: TWO, calls: &[mv(3, 2, "x"), FindEntry(3), find(2, "x")] },
+    Shape { name: "file-from-its-end", entries: FILES, calls: &[mv(3, 2, "x"), find(2, "x"), FindEntry(3)] },
+    Shape { name: "file-from-its-beginning", entries: FILES, calls: &[mv(3, 2, "x"), FindEntry(3), find(2, "x")] },
+    Shape { name: "replaced", entries: FILES, calls: &[Replace { what: 3, over: 4 }, FindEntry(4), FindEntry(3)] },
+    Shape { name: "exchanged", entries: TWO, calls: &[Exchange { one: 3, other: 4 }, FindEntry(3), FindEntry(4), FindEntry(3)] },
+    Shape { name: "made", entries: TWO, calls: &[Mkdir { in_: 3, name: "m" }, find(3, "m"), FindEntry(3)] },
+    Shape { name: "removed", entries: TWO, calls: &[Rmdir(3), FindEntry(3), find(3, "m")] },
+    Shape { name: "moved-twice", entries: TWO, calls: &[mv(3, 2, "x"), Move { what: 4, to: 1, name: "y" }, find(2, "x"), find(1, "y")] },
+];
+
 /// Three calls.
 pub const TRIPLES: &[Shape] = &[
     Shape { name: "circle", entries: &[dir(0), dir(0), dir(0)], calls: &[mv(1, 2, "x"), mv(2, 3, "x"), mv(3, 1, "x")] },
@@ -139,7 +161,7 @@ impl Scenario {
             let name = (0..NAMES_MAX).find_map(|n| {
                 let name = Name::new(format!("{}{n}", (b'a' + at as u8) as char).as_bytes()).expect("a name");
                 let op = make(*entry, &inos, &name);
-                let ino = world.run(op).expect("it is made").expect("with attributes").ino;
+                let ino = world.run(op).expect("it is made").expect("with attributes");
                 if wanted.is_none_or(|plate| world.plate_of(ino) == *plate) {
                     inos.push(ino);
                     return Some(name);
@@ -168,14 +190,14 @@ impl Scenario {
         (inos[in_], self.names[entry - 1].clone())
     }
 
-    fn op(&self, deed: Deed, inos: &[Ino]) -> Op {
+    fn call(&self, deed: Deed, inos: &[Ino]) -> Call {
         let of = |entry: usize| self.parent_and_name(entry, inos);
         let named = |name: &str| Name::try_from(name).expect("a name");
         let rename = |what: usize, (to, to_name): (Ino, Name), how: RenameHow| {
             let (from, from_name) = of(what);
             Op::Rename { from, from_name, to, to_name, how }
         };
-        match deed {
+        let op = match deed {
             Move { what, to, name } => rename(what, (inos[to], named(name)), RenameHow::Replace),
             Replace { what, over } => rename(what, of(over), RenameHow::Replace),
             Exchange { one, other } => rename(one, of(other), RenameHow::Exchange),
@@ -191,7 +213,15 @@ impl Scenario {
                 Op::Unlink { parent, name }
             }
             Link { what, to, name } => Op::Link { ino: inos[what], parent: inos[to], name: named(name) },
-        }
+            Find { in_, name } => {
+                return Call::Query(Query::Lookup { parent: inos[in_], name: named(name) });
+            }
+            FindEntry(entry) => {
+                let (parent, name) = of(entry);
+                return Call::Query(Query::Lookup { parent, name });
+            }
+        };
+        Call::Op { op, open: false }
     }
 
     /// The tree on real engines and as a model, and the calls, not yet sent.
@@ -201,13 +231,16 @@ impl Scenario {
         let mut inos = vec![Ino::ROOT];
         for (entry, name) in self.shape.entries.iter().zip(&self.names) {
             let op = make(*entry, &inos, name);
-            let made = world.run(op.clone()).map(|attr| attr.map(|attr| attr.ino));
+            let made = world.run(op.clone());
             let change = change(&op, 0, &made);
             model.apply(&change, world.nodes[0].m.now).expect("the tree can be made");
             inos.push(made.expect("as before").expect("with attributes"));
         }
+        let mut last = None;
         for deed in self.shape.calls {
-            world.add(self.op(*deed, &inos));
+            let finds = matches!(deed, Find { .. } | FindEntry(_));
+            let call = world.add(self.call(*deed, &inos), last.filter(|_| finds));
+            last = finds.then_some(call);
         }
         world.now = 0;
         (world, model)

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use chiton_engine::{Command, Step as Asked};
 use chiton_model::Op;
-use chiton_types::{Attr, Cred, Epoch, PlateId, Plates, Refusal, Seq, SessionId};
-use chiton_wire::{Answer, Call, Failure, PeerMessage, Recall, Reply, Request, TOKEN};
+use chiton_types::{Cred, Epoch, Ino, PlateId, Plates, Refusal, Seq, SessionId};
+use chiton_wire::{Answer, Call, Failure, PeerMessage, Query, Recall, Reply, Request, TOKEN};
 
 use super::plate::{Plate, SHARDS};
 use super::{Broken, Commits};
@@ -27,12 +27,15 @@ pub enum Step {
 
 /// A call of a client.
 pub(super) struct Sent {
-    pub(super) op: Op,
+    pub(super) call: Call,
     plate: usize,
     seq: Seq,
-    /// When it was sent and answered, in steps.
+    /// Its client sends it when this one is answered.
+    after: Option<usize>,
+    /// The moment at which it was sent.
     pub(super) begun: Option<u64>,
-    pub(super) ended: Option<(u64, Result<Option<Attr>, Refusal>)>,
+    /// The moment of the answer, and the inode that it shows.
+    pub(super) ended: Option<(u64, Result<Option<Ino>, Refusal>)>,
 }
 
 pub(super) struct World {
@@ -93,22 +96,28 @@ impl World {
     }
 
     /// The plate that owns an inode.
-    pub(super) fn plate_of(&self, ino: chiton_types::Ino) -> usize {
+    pub(super) fn plate_of(&self, ino: Ino) -> usize {
         usize::from(self.plates.of(ino).expect("an inode number").0)
     }
 
-    /// A call that is to be sent. Returns its number.
-    pub(super) fn add(&mut self, op: Op) -> usize {
-        let plate = self.plate_of(op.footprint().place);
+    /// A call that is to be sent, at any time or after another call. Returns its number.
+    pub(super) fn add(&mut self, call: Call, after: Option<usize>) -> usize {
+        let place = match &call {
+            Call::Op { op, .. } => op.footprint().place,
+            Call::Query(Query::Lookup { parent, .. }) => *parent,
+            other => panic!("no scenario has {other:?}"),
+        };
+        let plate = self.plate_of(place);
         self.added += 1;
-        self.calls.push(Sent { op, plate, seq: Seq(self.added), begun: None, ended: None });
+        let seq = if let Call::Op { .. } = call { Seq(self.added) } else { Seq(0) };
+        self.calls.push(Sent { call, plate, seq, after, begun: None, ended: None });
         self.calls.len() - 1
     }
 
     /// Carries out a call to its end, and all that follows from it.
-    pub(super) fn run(&mut self, op: Op) -> Result<Option<Attr>, Refusal> {
+    pub(super) fn run(&mut self, op: Op) -> Result<Option<Ino>, Refusal> {
         let commits = std::mem::replace(&mut self.commits, Commits::AtOnce);
-        let call = self.add(op);
+        let call = self.add(Call::Op { op, open: false }, None);
         self.step(Step::Ask(call));
         self.rest();
         self.commits = commits;
@@ -129,7 +138,10 @@ impl World {
         let nodes = self.nodes.iter().enumerate();
         let commits = nodes.filter(|(_, node)| !node.is_durable()).map(|(at, _)| Step::Commit(at));
         let calls = self.calls.iter().enumerate();
-        let asks = calls.filter(|(_, sent)| sent.begun.is_none()).map(|(call, _)| Step::Ask(call));
+        let may_ask = |sent: &Sent| {
+            sent.begun.is_none() && sent.after.is_none_or(|before| self.calls[before].ended.is_some())
+        };
+        let asks = calls.filter(|(_, sent)| may_ask(sent)).map(|(call, _)| Step::Ask(call));
         deliveries.chain(commits).chain(asks).collect()
     }
 
@@ -185,10 +197,9 @@ impl World {
         let (at, now) = (self.calls[call].plate, self.now);
         let sent = &mut self.calls[call];
         sent.begun = Some(now);
-        let (op, seq) = (sent.op.clone(), sent.seq);
-        self.note(|| format!("client {call} asks plate {at}: {op:?}"));
+        let (what, seq) = (sent.call.clone(), sent.seq);
+        self.note(|| format!("client {call} asks plate {at}: {what:?}"));
         let id = session(call, at);
-        // The tree was made by the sessions of the calls, too.
         let Plate { engine, m, .. } = &mut self.nodes[at];
         let request = Request {
             id: 1,
@@ -197,7 +208,7 @@ impl World {
             epoch: Epoch(1),
             again: None,
             cred: Cred::ROOT,
-            call: Call::Op { op, open: false },
+            call: what,
         };
         let mut step = engine.request(id, request, m);
         loop {
@@ -223,7 +234,10 @@ impl World {
     fn answered(&mut self, call: usize, reply: Reply) {
         self.now += 1;
         let answer = match reply.result {
-            Ok(Answer::Op { outcome, .. }) => Ok(outcome.attr),
+            Ok(Answer::Op { outcome, .. }) => Ok(outcome.attr.map(|attr| attr.ino)),
+            Ok(Answer::Attr { attr, .. }) => Ok(Some(attr.ino)),
+            Ok(Answer::Elsewhere { ino, .. }) => Ok(Some(ino)),
+            Ok(Answer::Absent { .. }) => Ok(None),
             Err(Failure::Refused(refusal)) => Err(refusal),
             other => {
                 self.wrong.get_or_insert_with(|| format!("call {call} is answered {other:?}"));
