@@ -18,6 +18,7 @@ mod fix;
 mod fresh;
 mod fuzz;
 mod mix;
+mod orders;
 mod run;
 mod serving;
 mod sim;
@@ -44,6 +45,7 @@ Usage: ./x COMMAND [OPTIONS]
   sim [OPTIONS]     real servers and clients on a simulated world, with faults (--seed N, --seeds A..B, --seconds N)
   mix [OPTIONS]     several change one subtree, merge and die; each entry is judged (--seed N, --seeds A..B, --seconds N);
                     --cells: a policy changes between each two cells, with a death at each write
+  orders [OPTIONS]  a few calls over several plates: every order in which their messages can arrive (--calls N, --plates N)
   cluster [OPTIONS] an etcd, several servers and mounts on this machine, until Ctrl-C; --check: load while servers are killed and
                     paused, then a comparison (--servers N, --standby N, --seconds N, --seed N; see --help)
   crash [OPTIONS]   kill -9 of real processes under load, with content checks (--rounds N, --seed N)
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         "crash" => crash::run(rest),
         "ace" => ace::run(rest),
         "mix" => mix::run(rest),
+        "orders" => orders::run(rest),
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "suites" => suites::run().map(|_| ()),

@@ -52,6 +52,8 @@ pub struct Searched {
     pub ends: usize,
     /// The limit of states was met: orders are left out.
     pub is_cut_off: bool,
+    /// The steps of the first way to an end.
+    pub first: Vec<Step>,
     /// What the judge found, and the steps that lead there.
     pub wrong: Option<(String, Vec<Step>)>,
 }
@@ -90,6 +92,9 @@ pub fn search(scenario: &Scenario, commits: Commits, broken: Option<Broken>, sta
             known = after;
         }
         if world.next().is_empty() {
+            if searched.ends == 0 {
+                searched.first.clone_from(&steps);
+            }
             searched.ends += 1;
             if let Some(wrong) = judge::judge(&mut world, &start) {
                 searched.wrong = Some((wrong, steps));

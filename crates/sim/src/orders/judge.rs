@@ -17,7 +17,10 @@ type Shown = BTreeMap<String, (Ino, Kind, u32)>;
 #[derive(Clone, Debug)]
 enum Call {
     Change(Change),
-    Find { parent: Ino, name: Name },
+    Find {
+        parent: Ino,
+        name: Name,
+    },
     /// Everything is looked at.
     Look,
 }
@@ -97,7 +100,8 @@ fn tree(world: &mut World) -> Result<Shown, String> {
     let mut todo = vec![(String::new(), Ino::ROOT)];
     while let Some((path, dir)) = todo.pop() {
         let at = world.plate_of(dir);
-        let entries = world.nodes[at].entries(dir).map_err(|why| format!("{path:?} is not listed: {why:?}"))?;
+        let entries =
+            world.nodes[at].entries(dir).map_err(|why| format!("{path:?} is not listed: {why:?}"))?;
         for (name, ino, kind) in entries {
             let path = format!("{path}/{name}");
             let attr = attr(world, ino).map_err(|why| format!("{path}: {why}"))?;

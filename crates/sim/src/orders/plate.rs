@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use chiton_engine::{Command, Engine, Moment, OwnRows, POSITION_KEY, Progress, Settings, Ticket, position_value};
+use chiton_engine::{
+    Command, Engine, Moment, OwnRows, POSITION_KEY, Progress, Settings, Ticket, position_value,
+};
 use chiton_namespace::{Fault, Namespace, Need, RowSource, Rows};
 use chiton_types::{Attr, Epoch, Ino, Kind, Name, PlateId, Plates, Position, Refusal, Time};
 

@@ -19,17 +19,37 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// Gives an entry another directory and a new name.
-    Move { what: usize, to: usize, name: &'static str },
+    Move {
+        what: usize,
+        to: usize,
+        name: &'static str,
+    },
     /// Gives an entry the name of another one, which it replaces.
-    Replace { what: usize, over: usize },
-    Exchange { one: usize, other: usize },
+    Replace {
+        what: usize,
+        over: usize,
+    },
+    Exchange {
+        one: usize,
+        other: usize,
+    },
     /// Makes a directory.
-    Mkdir { in_: usize, name: &'static str },
+    Mkdir {
+        in_: usize,
+        name: &'static str,
+    },
     Rmdir(usize),
     Unlink(usize),
-    Link { what: usize, to: usize, name: &'static str },
+    Link {
+        what: usize,
+        to: usize,
+        name: &'static str,
+    },
     /// Looks a name up. If the call before does so too, one client does both, one after the other.
-    Find { in_: usize, name: &'static str },
+    Find {
+        in_: usize,
+        name: &'static str,
+    },
     /// The same with the name of an entry.
     FindEntry(usize),
 }
@@ -95,55 +115,147 @@ pub const PAIRS: &[Shape] = &[
     Shape { name: "far-below-each-other", entries: DEEP, calls: &[mv(3, 6, "x"), mv(4, 5, "x")] },
     Shape { name: "directory-to-two-places", entries: TWO, calls: &[mv(3, 2, "x"), mv(3, 0, "y")] },
     Shape { name: "directories-to-one-name", entries: TWO, calls: &[mv(3, 0, "x"), mv(4, 0, "x")] },
-    Shape { name: "directories-over-each-other", entries: TWO, calls: &[Replace { what: 3, over: 4 }, Replace { what: 4, over: 3 }] },
+    Shape {
+        name: "directories-over-each-other",
+        entries: TWO,
+        calls: &[Replace { what: 3, over: 4 }, Replace { what: 4, over: 3 }],
+    },
     Shape { name: "into-and-rmdir-target", entries: TWO, calls: &[mv(3, 4, "x"), Rmdir(4)] },
     Shape { name: "away-and-rmdir", entries: TWO, calls: &[mv(3, 2, "x"), Rmdir(3)] },
     Shape { name: "away-and-rmdir-source", entries: TWO, calls: &[mv(3, 2, "x"), Rmdir(1)] },
-    Shape { name: "over-and-mkdir-below", entries: TWO, calls: &[Replace { what: 3, over: 4 }, Mkdir { in_: 4, name: "m" }] },
-    Shape { name: "away-and-mkdir-below", entries: TWO, calls: &[mv(3, 2, "x"), Mkdir { in_: 3, name: "m" }] },
+    Shape {
+        name: "over-and-mkdir-below",
+        entries: TWO,
+        calls: &[Replace { what: 3, over: 4 }, Mkdir { in_: 4, name: "m" }],
+    },
+    Shape {
+        name: "away-and-mkdir-below",
+        entries: TWO,
+        calls: &[mv(3, 2, "x"), Mkdir { in_: 3, name: "m" }],
+    },
     Shape { name: "away-and-mkdir-name", entries: TWO, calls: &[mv(3, 2, "m"), Mkdir { in_: 2, name: "m" }] },
     Shape { name: "rmdir-and-mkdir-below", entries: TWO, calls: &[Rmdir(3), Mkdir { in_: 3, name: "m" }] },
-    Shape { name: "exchange-and-below", entries: TWO, calls: &[Exchange { one: 1, other: 4 }, mv(2, 3, "x")] },
+    Shape {
+        name: "exchange-and-below",
+        entries: TWO,
+        calls: &[Exchange { one: 1, other: 4 }, mv(2, 3, "x")],
+    },
     Shape { name: "exchange-and-move", entries: TWO, calls: &[Exchange { one: 3, other: 4 }, mv(4, 3, "x")] },
     Shape { name: "exchange-and-rmdir", entries: TWO, calls: &[Exchange { one: 3, other: 4 }, Rmdir(4)] },
-    Shape { name: "exchanges", entries: TWO, calls: &[Exchange { one: 3, other: 4 }, Exchange { one: 4, other: 3 }] },
-    Shape { name: "exchange-of-file-and-directory", entries: &[dir(0), dir(0), dir(1), file(2)], calls: &[Exchange { one: 3, other: 4 }, mv(2, 3, "x")] },
+    Shape {
+        name: "exchanges",
+        entries: TWO,
+        calls: &[Exchange { one: 3, other: 4 }, Exchange { one: 4, other: 3 }],
+    },
+    Shape {
+        name: "exchange-of-file-and-directory",
+        entries: &[dir(0), dir(0), dir(1), file(2)],
+        calls: &[Exchange { one: 3, other: 4 }, mv(2, 3, "x")],
+    },
     Shape { name: "file-to-two-places", entries: FILES, calls: &[mv(3, 2, "x"), mv(3, 0, "y")] },
-    Shape { name: "files-over-each-other", entries: FILES, calls: &[Replace { what: 3, over: 4 }, Replace { what: 4, over: 3 }] },
+    Shape {
+        name: "files-over-each-other",
+        entries: FILES,
+        calls: &[Replace { what: 3, over: 4 }, Replace { what: 4, over: 3 }],
+    },
     Shape { name: "file-away-and-unlink", entries: FILES, calls: &[mv(3, 2, "x"), Unlink(3)] },
     Shape { name: "file-away-and-link", entries: FILES, calls: &[mv(3, 2, "x"), link(3, 0, "y")] },
-    Shape { name: "file-over-and-link", entries: FILES, calls: &[Replace { what: 3, over: 4 }, link(4, 1, "y")] },
+    Shape {
+        name: "file-over-and-link",
+        entries: FILES,
+        calls: &[Replace { what: 3, over: 4 }, link(4, 1, "y")],
+    },
     Shape { name: "file-over-and-unlink", entries: FILES, calls: &[Replace { what: 3, over: 4 }, Unlink(4)] },
     Shape { name: "link-and-unlink", entries: FILES, calls: &[link(3, 2, "x"), Unlink(3)] },
     Shape { name: "links", entries: FILES, calls: &[link(3, 2, "x"), link(3, 0, "y")] },
-    Shape { name: "link-and-rmdir", entries: &[dir(0), dir(0), file(1), dir(2)], calls: &[link(3, 4, "x"), Rmdir(4)] },
-    Shape { name: "exchange-of-files-and-unlink", entries: FILES, calls: &[Exchange { one: 3, other: 4 }, Unlink(4)] },
+    Shape {
+        name: "link-and-rmdir",
+        entries: &[dir(0), dir(0), file(1), dir(2)],
+        calls: &[link(3, 4, "x"), Rmdir(4)],
+    },
+    Shape {
+        name: "exchange-of-files-and-unlink",
+        entries: FILES,
+        calls: &[Exchange { one: 3, other: 4 }, Unlink(4)],
+    },
 ];
 
 /// A call, and a client that looks at both ends of it.
 pub const LOOKS: &[Shape] = &[
     Shape { name: "move-from-its-end", entries: TWO, calls: &[mv(3, 2, "x"), find(2, "x"), FindEntry(3)] },
-    Shape { name: "move-from-its-beginning", entries: TWO, calls: &[mv(3, 2, "x"), FindEntry(3), find(2, "x")] },
+    Shape {
+        name: "move-from-its-beginning",
+        entries: TWO,
+        calls: &[mv(3, 2, "x"), FindEntry(3), find(2, "x")],
+    },
     Shape { name: "file-from-its-end", entries: FILES, calls: &[mv(3, 2, "x"), find(2, "x"), FindEntry(3)] },
-    Shape { name: "file-from-its-beginning", entries: FILES, calls: &[mv(3, 2, "x"), FindEntry(3), find(2, "x")] },
-    Shape { name: "replaced", entries: FILES, calls: &[Replace { what: 3, over: 4 }, FindEntry(4), FindEntry(3)] },
-    Shape { name: "exchanged", entries: TWO, calls: &[Exchange { one: 3, other: 4 }, FindEntry(3), FindEntry(4), FindEntry(3)] },
+    Shape {
+        name: "file-from-its-beginning",
+        entries: FILES,
+        calls: &[mv(3, 2, "x"), FindEntry(3), find(2, "x")],
+    },
+    Shape {
+        name: "replaced",
+        entries: FILES,
+        calls: &[Replace { what: 3, over: 4 }, FindEntry(4), FindEntry(3)],
+    },
+    Shape {
+        name: "exchanged",
+        entries: TWO,
+        calls: &[Exchange { one: 3, other: 4 }, FindEntry(3), FindEntry(4), FindEntry(3)],
+    },
     Shape { name: "made", entries: TWO, calls: &[Mkdir { in_: 3, name: "m" }, find(3, "m"), FindEntry(3)] },
     Shape { name: "removed", entries: TWO, calls: &[Rmdir(3), FindEntry(3), find(3, "m")] },
-    Shape { name: "moved-twice", entries: TWO, calls: &[mv(3, 2, "x"), Move { what: 4, to: 1, name: "y" }, find(2, "x"), find(1, "y")] },
+    Shape {
+        name: "moved-twice",
+        entries: TWO,
+        calls: &[mv(3, 2, "x"), Move { what: 4, to: 1, name: "y" }, find(2, "x"), find(1, "y")],
+    },
 ];
 
 /// Three calls.
 pub const TRIPLES: &[Shape] = &[
-    Shape { name: "circle", entries: &[dir(0), dir(0), dir(0)], calls: &[mv(1, 2, "x"), mv(2, 3, "x"), mv(3, 1, "x")] },
+    Shape {
+        name: "circle",
+        entries: &[dir(0), dir(0), dir(0)],
+        calls: &[mv(1, 2, "x"), mv(2, 3, "x"), mv(3, 1, "x")],
+    },
     Shape { name: "circle-below", entries: TREES, calls: &[mv(1, 5, "x"), mv(2, 6, "x"), mv(3, 4, "x")] },
-    Shape { name: "files-in-a-circle", entries: THREE, calls: &[Replace { what: 4, over: 5 }, Replace { what: 5, over: 6 }, Replace { what: 6, over: 4 }] },
-    Shape { name: "directories-in-a-circle", entries: TREES, calls: &[Replace { what: 4, over: 5 }, Replace { what: 5, over: 6 }, Replace { what: 6, over: 4 }] },
-    Shape { name: "below-each-other-and-rmdir", entries: TWO, calls: &[mv(1, 4, "x"), mv(2, 3, "x"), Rmdir(4)] },
-    Shape { name: "below-each-other-and-mkdir", entries: TWO, calls: &[mv(1, 4, "x"), mv(2, 3, "x"), Mkdir { in_: 4, name: "m" }] },
-    Shape { name: "below-each-other-and-exchange", entries: TWO, calls: &[mv(1, 4, "x"), mv(2, 3, "x"), Exchange { one: 3, other: 4 }] },
-    Shape { name: "file-away-link-and-unlink", entries: FILES, calls: &[mv(3, 2, "x"), link(3, 0, "y"), Unlink(3)] },
-    Shape { name: "file-to-three-places", entries: THREE, calls: &[mv(4, 2, "x"), mv(4, 3, "y"), mv(4, 0, "z")] },
+    Shape {
+        name: "files-in-a-circle",
+        entries: THREE,
+        calls: &[Replace { what: 4, over: 5 }, Replace { what: 5, over: 6 }, Replace { what: 6, over: 4 }],
+    },
+    Shape {
+        name: "directories-in-a-circle",
+        entries: TREES,
+        calls: &[Replace { what: 4, over: 5 }, Replace { what: 5, over: 6 }, Replace { what: 6, over: 4 }],
+    },
+    Shape {
+        name: "below-each-other-and-rmdir",
+        entries: TWO,
+        calls: &[mv(1, 4, "x"), mv(2, 3, "x"), Rmdir(4)],
+    },
+    Shape {
+        name: "below-each-other-and-mkdir",
+        entries: TWO,
+        calls: &[mv(1, 4, "x"), mv(2, 3, "x"), Mkdir { in_: 4, name: "m" }],
+    },
+    Shape {
+        name: "below-each-other-and-exchange",
+        entries: TWO,
+        calls: &[mv(1, 4, "x"), mv(2, 3, "x"), Exchange { one: 3, other: 4 }],
+    },
+    Shape {
+        name: "file-away-link-and-unlink",
+        entries: FILES,
+        calls: &[mv(3, 2, "x"), link(3, 0, "y"), Unlink(3)],
+    },
+    Shape {
+        name: "file-to-three-places",
+        entries: THREE,
+        calls: &[mv(4, 2, "x"), mv(4, 3, "y"), mv(4, 0, "z")],
+    },
 ];
 
 /// Names that are tried until a directory is born on the plate where it is to be.
