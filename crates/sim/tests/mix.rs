@@ -145,3 +145,17 @@ fn disks_that_do_not_sync_are_noticed() {
     let cell = |durability| Cell { consistency: "invisible", durability };
     is_noticed(Broken::Unsynced, cell("none"), cell("local"));
 }
+
+/// S128. The subtree lies on one of two plates, or of three.
+#[test]
+fn a_merge_over_plates_has_the_changes_of_both_sides() {
+    let mut merges = 0;
+    for seed in 0..20 {
+        let case = if seed % 2 == 0 { Case::draw(seed) } else { Case::wide(seed) };
+        let case = case.over(if seed % 3 == 0 { 3 } else { 2 });
+        let outcome = run(&case);
+        assert_eq!(outcome.wrong, None, "cargo xtask mix --seed {seed} --plates {}", case.plates);
+        merges += outcome.met.merges;
+    }
+    assert!(merges > 10, "{merges} merges");
+}

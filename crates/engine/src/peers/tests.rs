@@ -6,6 +6,7 @@
 
 mod cluster;
 mod plate;
+mod policies;
 
 use chiton_model::{Make, Op, RenameHow, XattrHow};
 use chiton_namespace::Fault;

@@ -17,6 +17,7 @@ use clap::Parser;
 ///   cargo xtask mix --seconds 60         fresh seeds for a minute
 ///   cargo xtask mix --wide --seconds 60  the same with larger files, written in part, saved by renames
 ///   cargo xtask mix --seed 42 --trace    one, with everything that happened
+///   cargo xtask mix --plates 2 --seeds 0..500   over a file system with two plates
 ///   cargo xtask mix --cells              a policy changes between each two cells, and machines die at each write of that
 ///   cargo xtask mix --cells --only-cells 'weak-local to strong-none, both after 3 of journal' --trace
 #[derive(Parser, Debug)]
@@ -43,6 +44,9 @@ struct Args {
     /// Larger files too, written in part, saved by renames; sides that begin later.
     #[arg(long)]
     wide: bool,
+    /// Number of plates of the file system.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8), conflicts_with = "cells")]
+    plates: u16,
     /// Changes of policies between cells instead of mixes, with a death at every write.
     #[arg(long, conflicts_with_all = ["seed", "seeds", "seconds", "only"])]
     cells: bool,
@@ -82,7 +86,8 @@ fn main() -> ExitCode {
     };
     let (mut met, mut cases, mut failed) = (Met::default(), 0u64, 0u64);
     for seed in seeds {
-        let mut case = if args.wide { Case::wide(seed) } else { Case::draw(seed) };
+        let case = if args.wide { Case::wide(seed) } else { Case::draw(seed) };
+        let mut case = case.over(args.plates);
         if let Some(only) = &args.only {
             case.steps = only.iter().filter_map(|n| case.steps.get(*n).cloned()).collect();
         }
@@ -176,7 +181,8 @@ fn shorter(args: &Args, seed: u64, case: &Case, wrong: &str) {
         rest.drain(..=at);
     }
     let wide = if args.wide { "--wide " } else { "" };
-    println!("again: cargo xtask mix {wide}--seed {seed} --only {}", only.join(","));
+    let plates = if args.plates > 1 { format!("--plates {} ", args.plates) } else { String::new() };
+    println!("again: cargo xtask mix {wide}{plates}--seed {seed} --only {}", only.join(","));
 }
 
 /// Prints the parties' events; with `all` also those of the network.

@@ -111,6 +111,8 @@ pub struct Case {
     pub steps: Vec<Step>,
     /// See [`Case::wide`].
     pub is_wide: bool,
+    /// The server runs so many. Then the directory keeps its own on its plate.
+    pub plates: u16,
 }
 
 /// Kinds of deeds of every case.
@@ -173,7 +175,13 @@ impl Case {
             steps.push(if random.chance(1, 8) { Step::Discard(side) } else { Step::Merge(side) });
         }
         let grounds = [None, None, None, Some("none"), Some("local"), Some("global")];
-        Case { seed, ground: *Random::new(seed, 24).pick(&grounds), sides, steps, is_wide: false }
+        Case { seed, ground: *Random::new(seed, 24).pick(&grounds), sides, steps, is_wide: false, plates: 1 }
+    }
+
+    /// The same over a file system with so many plates. These have no subtree without a journal (S131).
+    pub fn over(self, plates: u16) -> Case {
+        let ground = self.ground.filter(|durability| plates == 1 || *durability != "none");
+        Case { plates, ground, ..self }
     }
 
     /// The case of a seed with forced ends of jobs, and with changes to larger files: files over the limit of

@@ -157,8 +157,14 @@ impl Switch {
             sync: None,
             inodes: 30,
         };
-        let case =
-            Case { seed: self.seed(), ground: None, sides: vec![side], steps: Vec::new(), is_wide: false };
+        let case = Case {
+            seed: self.seed(),
+            ground: None,
+            sides: vec![side],
+            steps: Vec::new(),
+            is_wide: false,
+            plates: 1,
+        };
         let canary = (broken == Some(Broken::Unsynced)).then_some(Canary::FsyncSkipped);
         let purpose = Purpose { decouples: true, awaits_journals: true, canary };
         let switch = *self;

@@ -108,17 +108,36 @@ impl Driver {
         Met { deaths: self.stage.deaths(), ..self.met }
     }
 
+    /// Makes the directory in which all act. With several plates the name with which it is born decides on which it lies.
+    fn make_root(&self, theirs: &Desk) -> Result<Ino, String> {
+        let born = match self.case.plates {
+            1 => ROOT.to_owned(),
+            _ => format!("{ROOT}{}", self.case.seed),
+        };
+        let make = move |client: &Client| -> Result<Ino, Refusal> {
+            let ino = client.mkdir_all(&born)?.ino;
+            if born != ROOT {
+                client.rename_path(&born, ROOT)?;
+            }
+            Ok(ino)
+        };
+        on(theirs, make).map_err(|refusal| refusal.to_string())
+    }
+
     pub(super) fn play(&mut self) -> Result<(), String> {
         self.stage.begin()?;
         let theirs = self.stage.others()?;
-        self.root =
-            on(&theirs, |client| client.mkdir_all(ROOT).map(|attr| attr.ino)).map_err(|e| e.to_string())?;
-        if let Some(durability) = self.case.ground {
-            let (root, policy) = (self.root, format!("consistency: strong\ndurability: {durability}\n"));
+        self.root = self.make_root(&theirs)?;
+        let durability =
+            self.case.ground.map(|durability| format!("consistency: strong\ndurability: {durability}\n"));
+        let placement = (self.case.plates > 1).then(|| "placement: near\n".to_owned());
+        if durability.is_some() || placement.is_some() {
+            let (root, policy) = (self.root, durability.into_iter().chain(placement).collect::<String>());
+            let words = policy.clone();
             let set = move |client: &Client| {
                 client.setxattr(&client.caller(), root, b"chiton.policy", policy.as_bytes(), XattrHow::Set)
             };
-            on(&theirs, set).map_err(|refusal| format!("no policy {durability}: {refusal}"))?;
+            on(&theirs, set).map_err(|refusal| format!("no policy {words:?}: {refusal}"))?;
         }
         self.theirs = Some(theirs);
         self.seen = self.look()?;

@@ -115,7 +115,7 @@ impl Stage {
         };
         let shape = if random.chance(1, 3) { Shape::Whole } else { Shape::Grows };
         let rig = ServerRig {
-            disk: Disk::new(shape, case.seed, purpose.canary),
+            disk: Disk::of_plates(case.plates, shape, case.seed, purpose.canary),
             net,
             recorder: recorder.clone(),
             options,

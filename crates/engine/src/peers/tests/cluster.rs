@@ -72,6 +72,8 @@ pub(super) enum Load {
     Moves,
     /// The same, and they set policies and remove them.
     Policies,
+    /// The same, with files that get names in several directories, on both sides of the borders of policies.
+    LinkedPolicies,
 }
 
 /// What may happen next.
@@ -90,7 +92,7 @@ fn set_policy(ino: Ino, which: usize) -> Op {
     let set =
         |text: &[u8]| Op::SetXattr { ino, how: XattrHow::Set, name: name.clone(), value: text.to_vec() };
     match which {
-        0 => set(b"data: lazy"),
+        0 => set(b"data: lazy\nplacement: near"),
         1 => set(b"data: close_to_open\nacknowledge: durable"),
         _ => Op::RemoveXattr { ino, name },
     }
@@ -260,7 +262,14 @@ impl Cluster {
         let mkdir = Op::Make { parent: dir, name: name.clone(), make: Make::Dir, mode };
         let rename =
             |to| Op::Rename { from: old_dir, from_name: old.clone(), to, to_name: other.clone(), how };
-        let op = match (self.load, self.random.below(14), file) {
+        let draw = self.random.below(14);
+        let (load, draw) = match (self.load, draw) {
+            (Load::LinkedPolicies, 4..7) => (Load::Mixed, draw),
+            (Load::LinkedPolicies, 7..10) => (Load::Mixed, 8),
+            (Load::LinkedPolicies, _) => (Load::Policies, draw),
+            all => all,
+        };
+        let op = match (load, draw, file) {
             (Load::Mixed, 0..4, _) => mkdir,
             (Load::Moves | Load::Policies, ..12, _) if self.dirs.len() < FEW_DIRS => mkdir,
             (Load::Policies, 1..3, _) => set_policy(dir, self.random.below(3)),

@@ -1,0 +1,192 @@
+//! Policies of several plates: the names that clients hold when one changes, files with names on both sides of its border, and orphans
+//! whose policy another plate knows.
+
+use chiton_model::{Make, Op, RenameHow, XattrHow};
+use chiton_types::{Cred, Epoch, Ino, Mode, Name, PlateId, Seq};
+use chiton_wire::{Answer, Call, PeerMessage, Request};
+
+use super::check_load;
+use super::cluster::{Cluster, Load, session};
+use crate::step::{Command, Progress, Step};
+
+fn name(text: &str) -> Name {
+    Name::try_from(text).expect("a name")
+}
+
+/// Carries out an operation of the first client. Returns its place.
+fn run(cluster: &mut Cluster, op: Op) -> usize {
+    let at = cluster.send(0, op);
+    cluster.run(0, 0);
+    assert!(
+        matches!(cluster.clients[0].sent[at].answer, Some(Ok(_))),
+        "{:?}",
+        cluster.clients[0].sent[at].answer
+    );
+    at
+}
+
+fn make(cluster: &mut Cluster, parent: Ino, text: &str, make: Make) -> Ino {
+    let at = run(cluster, Op::Make { parent, name: name(text), make, mode: Mode(0o755) });
+    cluster.clients[0].sent[at].first.expect("it is answered").ino
+}
+
+/// A directory of the root that a plate owns.
+fn dir_on(cluster: &mut Cluster, plate: PlateId) -> Ino {
+    let plates = cluster.plates;
+    (0..100)
+        .map(|n| make(cluster, Ino::ROOT, &format!("{}-{n}", plate.0), Make::Dir))
+        .find(|ino| plates.of(*ino) == Some(plate))
+        .expect("one of many names is born there")
+}
+
+fn set_policy(ino: Ino, text: &str) -> Op {
+    let (name, value) = (b"chiton.policy".to_vec(), text.as_bytes().to_vec());
+    Op::SetXattr { ino, how: XattrHow::Set, name, value }
+}
+
+fn idle(plates: u16, clients: usize) -> Cluster {
+    let mut cluster = Cluster::new(1, plates, clients, Load::Mixed);
+    cluster.clients.iter_mut().for_each(|client| client.ops_left = 0);
+    cluster
+}
+
+/// The second client's exclusive names in a directory.
+fn hold_names(cluster: &mut Cluster, at: usize, dir: Ino) {
+    let call = Call::LeaseNames { dir, numbers: 8 };
+    let (seq, cred) = (Seq(0), Cred::ROOT);
+    let request = Request { id: 9, seq, settled: seq, epoch: Epoch(1), again: None, cred, call };
+    for _ in 0..10 {
+        let node = &mut cluster.nodes[at];
+        let mut step = node.engine.request(session(1, at), request.clone(), &node.m);
+        while let Step::NeedRows(task, needs) = step {
+            node.supply(&needs);
+            step = node.engine.retry(task, &node.m);
+        }
+        let Step::Done(reply) = step else {
+            cluster.take(at);
+            cluster.run(0, 0);
+            continue;
+        };
+        assert!(matches!(reply.result, Ok(Answer::Names { leased: true, .. })), "{:?}", reply.result);
+        cluster.take(at);
+        return;
+    }
+    panic!("the names are not leased");
+}
+
+/// Commands of a plate, among which messages go on, and recalls do not.
+fn recalls_of(cluster: &mut Cluster, at: usize) -> Vec<u64> {
+    let mut recalls = Vec::new();
+    for command in cluster.nodes[at].settle() {
+        match command {
+            Command::Recall(holder, recall) => {
+                assert_eq!(holder, session(1, at));
+                recalls.push(recall.id);
+            }
+            Command::Peer(to, message) => {
+                cluster.links.entry((at, usize::from(to.0))).or_default().push_back(message);
+            }
+            Command::Reply(..) | Command::DropSession(..) | Command::Log(_) => panic!("{command:?}"),
+        }
+    }
+    recalls
+}
+
+/// Until the plate 1 receives [`PeerMessage::RecallNames`]; its other messages and commits go on.
+fn until_names_are_recalled(cluster: &mut Cluster) -> Vec<u64> {
+    for _ in 0..50 {
+        cluster.commit_all(0);
+        for message in cluster.links.remove(&(0, 1)).unwrap_or_default() {
+            let recalls = matches!(message, PeerMessage::RecallNames { .. });
+            let node = &mut cluster.nodes[1];
+            node.engine.peer(PlateId(0), message, &node.m);
+            if recalls {
+                return recalls_of(cluster, 1);
+            }
+            cluster.take(1);
+        }
+        cluster.commit_all(1);
+        for message in cluster.links.remove(&(1, 0)).unwrap_or_default() {
+            let node = &mut cluster.nodes[0];
+            node.engine.peer(PlateId(1), message, &node.m);
+            cluster.take(0);
+        }
+    }
+    panic!("no names are recalled");
+}
+
+/// S128. A client that acknowledges creates on another plate does so under the policies before, so the change is answered when it has
+/// given its names back. The answer of that plate may be lost with a connection.
+#[test]
+fn a_change_of_a_policy_waits_for_names_that_are_held_at_another_plate() {
+    for is_cut in [false, true] {
+        let mut cluster = idle(2, 2);
+        let dir = dir_on(&mut cluster, PlateId(1));
+        hold_names(&mut cluster, 1, dir);
+        let set = cluster.send(0, set_policy(Ino::ROOT, "data: lazy"));
+        let recalls = until_names_are_recalled(&mut cluster);
+        assert!(!recalls.is_empty(), "the client is asked for its names");
+        cluster.run(0, 0);
+        assert_eq!(cluster.clients[0].sent[set].answer, None, "the client holds its names");
+        let node = &mut cluster.nodes[1];
+        for id in recalls {
+            node.engine.recall_done(session(1, 1), id, &node.m);
+        }
+        cluster.take(1);
+        if is_cut {
+            let sent = cluster.links.remove(&(1, 0)).unwrap_or_default();
+            assert!(
+                sent.iter().any(|message| matches!(message, PeerMessage::NamesRecalled { .. })),
+                "{sent:?}"
+            );
+            cluster.links.clear();
+            for (at, other) in [(0, PlateId(1)), (1, PlateId(0))] {
+                cluster.nodes[at].engine.greet_peer(other);
+                cluster.take(at);
+            }
+        }
+        cluster.run(0, 0);
+        assert!(matches!(cluster.clients[0].sent[set].answer, Some(Ok(_))), "the names are given back");
+        cluster.check();
+    }
+}
+
+/// S128. Files keep their names on both sides of a border that a policy draws, and each side can be changed and removed.
+#[test]
+fn files_keep_their_names_across_a_new_border() {
+    check_load(Load::LinkedPolicies, 920_000..920_400, 2, 2, (0, 0));
+    check_load(Load::LinkedPolicies, 930_000..930_800, 3, 3, (3, 3));
+}
+
+/// The policy of an orphan is that of its last directory, which may be on another plate. After a restart its own plate must ask for it.
+#[test]
+fn an_orphan_is_freed_by_the_policy_that_another_plate_knows() {
+    let mut cluster = idle(2, 1);
+    let (near, far) = (dir_on(&mut cluster, PlateId(0)), dir_on(&mut cluster, PlateId(1)));
+    run(&mut cluster, set_policy(near, "data: lazy"));
+    let file = || Make::File { content: Vec::new() };
+    let orphan = make(&mut cluster, Ino::ROOT, "f", file());
+    make(&mut cluster, far, "g", file());
+    let rename = |from, from_name: &str, to, to_name: &str| {
+        let (from_name, to_name) = (name(from_name), name(to_name));
+        Op::Rename { from, from_name, to, to_name, how: RenameHow::Replace }
+    };
+    run(&mut cluster, rename(Ino::ROOT, "f", far, "f"));
+    run(&mut cluster, rename(far, "g", far, "f"));
+    assert_eq!(cluster.nodes[0].engine.namespace().orphans(), [orphan], "what was replaced stays a while");
+    cluster.checkpoint(0);
+    cluster.crash(0);
+    cluster.run(0, 0);
+    for _ in 0..20 {
+        let node = &mut cluster.nodes[0];
+        while let progress @ (Progress::More | Progress::NeedRows(_)) = node.engine.run_background(&node.m) {
+            if let Progress::NeedRows(needs) = progress {
+                node.supply(&needs);
+            }
+        }
+        cluster.take(0);
+        cluster.run(0, 0);
+    }
+    assert_eq!(cluster.nodes[0].engine.namespace().orphans(), []);
+    cluster.check();
+}
