@@ -50,14 +50,14 @@ fn idle(plates: u16, clients: usize) -> Cluster {
     cluster
 }
 
-/// The second client's exclusive names in a directory.
+/// The first client gets the names in a directory exclusively.
 fn hold_names(cluster: &mut Cluster, at: usize, dir: Ino) {
     let call = Call::LeaseNames { dir, numbers: 8 };
     let (seq, cred) = (Seq(0), Cred::ROOT);
     let request = Request { id: 9, seq, settled: seq, epoch: Epoch(1), again: None, cred, call };
     for _ in 0..10 {
         let node = &mut cluster.nodes[at];
-        let mut step = node.engine.request(session(1, at), request.clone(), &node.m);
+        let mut step = node.engine.request(session(0, at), request.clone(), &node.m);
         while let Step::NeedRows(task, needs) = step {
             node.supply(&needs);
             step = node.engine.retry(task, &node.m);
@@ -80,7 +80,7 @@ fn recalls_of(cluster: &mut Cluster, at: usize) -> Vec<u64> {
     for command in cluster.nodes[at].settle() {
         match command {
             Command::Recall(holder, recall) => {
-                assert_eq!(holder, session(1, at));
+                assert_eq!(holder, session(0, at));
                 recalls.push(recall.id);
             }
             Command::Peer(to, message) => {
@@ -123,14 +123,14 @@ fn a_change_of_a_policy_waits_for_names_that_are_held_at_another_plate() {
         let mut cluster = idle(2, 2);
         let dir = dir_on(&mut cluster, PlateId(1));
         hold_names(&mut cluster, 1, dir);
-        let set = cluster.send(0, set_policy(Ino::ROOT, "data: lazy"));
+        let set = cluster.send(1, set_policy(Ino::ROOT, "data: lazy"));
         let recalls = until_names_are_recalled(&mut cluster);
         assert!(!recalls.is_empty(), "the client is asked for its names");
         cluster.run(0, 0);
-        assert_eq!(cluster.clients[0].sent[set].answer, None, "the client holds its names");
+        assert_eq!(cluster.clients[1].sent[set].answer, None, "the client holds its names");
         let node = &mut cluster.nodes[1];
         for id in recalls {
-            node.engine.recall_done(session(1, 1), id, &node.m);
+            node.engine.recall_done(session(0, 1), id, &node.m);
         }
         cluster.take(1);
         if is_cut {
@@ -146,7 +146,7 @@ fn a_change_of_a_policy_waits_for_names_that_are_held_at_another_plate() {
             }
         }
         cluster.run(0, 0);
-        assert!(matches!(cluster.clients[0].sent[set].answer, Some(Ok(_))), "the names are given back");
+        assert!(matches!(cluster.clients[1].sent[set].answer, Some(Ok(_))), "the names are given back");
         cluster.check();
     }
 }
