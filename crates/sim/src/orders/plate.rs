@@ -64,7 +64,7 @@ impl Plate {
             plates,
         };
         let m = Moment { mono: Duration::from_secs(100), now: Time(1000), ..Moment::default() };
-        let ns = Namespace::open(&rows, SHARDS).expect("rows of an empty file system");
+        let ns = Namespace::open(&rows).expect("rows of an empty file system");
         let mut engine = Engine::from_rows(settings, ns, own, &m);
         engine.begin(m.mono, &m);
         Plate { engine, rows, m, written: Position(0), waiting: BTreeMap::new() }
