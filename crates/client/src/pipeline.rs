@@ -254,6 +254,7 @@ impl Client {
             | Op::Link { .. }
             | Op::Unlink { .. }
             | Op::Rmdir { .. }
+            | Op::RemoveTree { .. }
             | Op::Rename { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. } => Ok(()),

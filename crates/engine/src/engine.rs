@@ -136,6 +136,7 @@ impl Engine {
         let slot = s.slot;
         if let Some(ino) = self.clients.leases.acknowledge(slot, id) {
             self.queue.wake_inos([ino], &mut self.clients.leases);
+            self.shards.emptying.acknowledged(ino);
         } else if let Some(round) = self.clients.growths.acknowledge(slot, id) {
             self.wake_where(|wait| *wait == Wait::Growth(round));
         }

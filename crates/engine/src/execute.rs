@@ -150,6 +150,7 @@ impl Engine {
         if !is_settled && call.acknowledged.is_none() {
             self.clients.check_holds(call)?;
         }
+        self.check_tree(call)?;
         let names_blocks = self.check_allowed(call)?;
         let (offered, counted) = self.offer(call, m)?;
         let now = self.clients.time_of(call, m);
@@ -279,6 +280,9 @@ impl Engine {
         if let Some(gone) = outcome.gone {
             if gone.orphan {
                 match self.shards.orphans.insert(gone.ino) {
+                    true if matches!(call.op, Op::RemoveTree { .. }) => {
+                        self.shards.tree_removed(gone.ino, call.slot)
+                    }
                     true if lets_linger(call.op, call.slot, m) => self.shards.linger(gone.ino, m),
                     true if !self.clients.opens.is_open(gone.ino) => self.shards.reclaims.push_back(gone.ino),
                     _ => {}
@@ -353,7 +357,15 @@ impl Engine {
             Err(chiton_namespace::Fault::Missing(needs)) => return Progress::NeedRows(needs),
             Err(_) => false,
         };
-        if self.clients.opens.is_open(ino) || !self.shards.orphans.contains(&ino) || is_pinned {
+        if !self.shards.orphans.contains(&ino) || is_pinned {
+            self.shards.reclaims.pop_front();
+            return Progress::More;
+        }
+        // What is in a removed directory goes also while a client has the directory open.
+        if let Some(progress) = self.empty_removed(ino, m) {
+            return progress;
+        }
+        if self.clients.opens.is_open(ino) {
             self.shards.reclaims.pop_front();
             return Progress::More;
         }
@@ -369,7 +381,7 @@ impl Engine {
         }
     }
 
-    fn operate_as_server(&mut self, op: &Op, m: &Moment) -> Result<Outcome, Stop> {
+    pub(crate) fn operate_as_server(&mut self, op: &Op, m: &Moment) -> Result<Outcome, Stop> {
         let call = OpCall {
             session: SessionId(0),
             slot: Slot::SERVER,

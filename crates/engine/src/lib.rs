@@ -37,6 +37,7 @@ mod leases;
 mod lingering;
 mod locks;
 mod opens;
+mod removed_trees;
 
 mod inodes;
 mod offer;

@@ -22,6 +22,7 @@ use crate::leases::Leases;
 use crate::lingering::Lingering;
 use crate::locks::Locks;
 use crate::opens::Opens;
+use crate::removed_trees::Emptying;
 use crate::sessions::Sessions;
 use crate::step::Command;
 use crate::wait_queue::{Task, Ticket, Wait, WaitQueue};
@@ -67,6 +68,7 @@ pub(crate) struct Shards {
     pub(crate) marks_at_start: Vec<u64>,
     pub(crate) orphans: BTreeSet<Ino>,
     pub(crate) reclaims: VecDeque<Ino>,
+    pub(crate) emptying: Emptying,
     pub(crate) lingering: Lingering,
     /// Files with many small extents.
     pub(crate) fragmented: VecDeque<Ino>,

@@ -77,6 +77,7 @@ impl Engine {
                 marks_at_start: rows.marks,
                 orphans: Default::default(),
                 reclaims: Default::default(),
+                emptying: Default::default(),
                 lingering: Default::default(),
                 fragmented: Default::default(),
                 fragments: Default::default(),

@@ -99,7 +99,7 @@ pub enum NameUse {
     Given,
     /// It is taken from what is no directory.
     Removed,
-    /// It is taken from a directory, which must be empty.
+    /// It is taken from a directory.
     RemovedDir,
     /// It is taken from the inode that moves.
     Left,

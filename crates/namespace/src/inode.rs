@@ -104,6 +104,13 @@ impl Inode {
         self.node.set_entries(entries.expect("a directory loses no more entries than it has"));
     }
 
+    /// A directory gets or loses subdirectories. One of a removed tree has no links to count.
+    pub(crate) fn change_subdirs(&mut self, by: i32) {
+        if self.nlink > 0 {
+            self.nlink = self.nlink.wrapping_add_signed(by);
+        }
+    }
+
     /// Position of the last change of what is the inode's own: for directories, entries do not count.
     pub fn attrs_changed(&self) -> Position {
         if let Node::Dir { attrs_changed, .. } = self.node { attrs_changed } else { self.position }

@@ -27,6 +27,11 @@ impl Namespace {
         permission::may(self, cred, &self.inode(ino)?.facts(), want)
     }
 
+    /// How many names are in a directory; 0 of anything else.
+    pub fn entries_of(&self, ino: Ino) -> Result<u64, Fault> {
+        Ok(self.inode(ino)?.entries())
+    }
+
     /// A page of a directory: entries with a cookie above `after`, about `entries_max` of them. Entries with the
     /// same cookie are never parted. Permission was checked at open. A directory in which an entry cannot be read has
     /// no end: behind its last entry stands a refusal.

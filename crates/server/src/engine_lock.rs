@@ -146,6 +146,9 @@ impl Plate {
         if !self.peers.is_alone() {
             self.note_wanted(&mut engine);
         }
+        if engine.take_background_due() {
+            self.waiters.commits.scheduler_wake_up.wake();
+        }
         if engine.wants_numbers() {
             self.numbers.wake_up.wake();
         }

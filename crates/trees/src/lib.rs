@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! - Directories are entered by inode number, never by path: no symbolic link is followed, whatever other clients do meanwhile.
-//! - Nothing here is atomic: other clients see a tree half done, and their changes meanwhile may or may not be met.
+//! - Nothing here is atomic, but for a tree that leaves as a whole: other clients see a tree half done, and their changes meanwhile may or may not be met.
 //! - Memory grows with the directories of a tree, or with those under way, not with its files.
 
 #![warn(missing_docs)]
@@ -27,7 +27,7 @@ mod watch;
 pub use attributes::{Changed, change};
 pub use copy::{Copied, copy};
 pub use place::Place;
-pub use remove::{Removed, remove};
+pub use remove::{Removed, remove, remove_each};
 pub use scan::{Seen, scan};
 pub use usage::{Usage, usage};
 pub use watch::{Refused, Watch};

@@ -5,6 +5,8 @@
 //!                        └─ directories ─▶ read ─▶ their names ─▶ … ─▶ rmdir
 //! ```
 //!
+//! A tree leaves as a whole where the server allows that ([`Client::remove_tree`]), and else name by name.
+//!
 //! Invariants:
 //! - A directory is removed when all its names are gone: after their results, or behind them in the same message.
 //! - A directory below which something was refused is not tried, and not reported itself.
@@ -28,14 +30,37 @@ pub struct Removed {
     pub files: u64,
     /// Directories that were removed.
     pub dirs: u64,
+    /// Trees that left as a whole. The server frees their files and directories afterwards; they are not counted here.
+    pub trees: u64,
     /// What could not be removed or listed.
     pub refused: u64,
     /// Whether the watch ended it.
     pub stopped: bool,
 }
 
-/// Removes everything at and below these places. Symbolic links are removed, never followed.
+/// Removes everything at and below these places: whole trees where that is possible. Symbolic links are removed, never followed.
 pub fn remove(client: &Client, places: &[Place], watch: &mut dyn Watch) -> Removed {
+    let caller = client.caller();
+    let (mut trees, mut rest) = (0, Vec::new());
+    for place in places {
+        match &place.name {
+            Some((parent, name))
+                if place.attr.kind == Kind::Dir && client.service().plates() == 1 && !watch.is_stopped() =>
+            {
+                match client.remove_tree(&caller, *parent, name.as_bytes()) {
+                    Ok(()) => trees += 1,
+                    Err(Refusal::NotFound | Refusal::Stale) => {}
+                    Err(_) => rest.push(place.clone()),
+                }
+            }
+            _ => rest.push(place.clone()),
+        }
+    }
+    Removed { trees, ..remove_each(client, &rest, watch) }
+}
+
+/// The same name by name: everything that was removed is freed at the end, and counted.
+pub fn remove_each(client: &Client, places: &[Place], watch: &mut dyn Watch) -> Removed {
     let caller = client.caller();
     let mut work = Work {
         dirs: Vec::new(),

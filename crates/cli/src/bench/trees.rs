@@ -24,6 +24,15 @@ struct Rates {
     remove: Rate,
 }
 
+/// Of trees that leave as a whole.
+struct Whole {
+    /// Removals acknowledged a second, of a tree with a tenth of the files and with all.
+    tenth: f64,
+    all: f64,
+    /// Names that the server frees a second, until none is left.
+    freed: f64,
+}
+
 /// Names a second, and a second of processor time of client and server together.
 struct Rate {
     names: f64,
@@ -41,7 +50,7 @@ impl Rate {
 }
 
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
-    let (mut single, mut batched) = (Vec::new(), Vec::new());
+    let (mut single, mut batched, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         let subject = Subject::start(plan, &format!("trees-{round}"))?;
         let client = subject.over_socket()?;
@@ -50,21 +59,38 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         // Caches of the first client would answer for the second.
         drop(client);
         batched.push(by_batches(&subject.beside(None)?, files)?);
+        whole.push(as_a_whole(&subject.beside(None)?, files)?);
         subject.end()?;
     }
     let row = |name: &str, of: fn(&Rates) -> f64| {
         let [single, batched] = [&single, &batched].map(|all| all.iter().map(of).collect::<Vec<f64>>());
         Row::new(name, "names/s", &single, &batched)
     };
+    let of_whole = |name: &str, unit, of: fn(&Whole) -> (f64, f64)| {
+        let (baseline, ours): (Vec<f64>, Vec<f64>) = whole.iter().map(of).unzip();
+        Row::new(name, unit, &baseline, &ours)
+    };
     Ok(vec![
         row("chiton du / a lookup of each name", |rates| rates.usage.names).with_bound("pages of listings"),
         row("chiton cp -r / five calls for each name", |rates| rates.copy.names)
             .with_bound("two questions for each name; two operations, in batches"),
-        row("chiton rm -r / a call for each name", |rates| rates.remove.names)
+        row("chiton rm -r --each / a call for each name", |rates| rates.remove.names)
             .with_bound("CPU of the server"),
+        of_whole("chiton rm -r acknowledged, all files / a tenth of them", "1/s", |whole| {
+            (whole.tenth, whole.all)
+        })
+        .with_bound("a message and an event, whatever the size"),
+        Row::new(
+            "names freed a second after chiton rm -r / removed by chiton rm -r --each",
+            "names/s",
+            &batched.iter().map(|rates| rates.remove.names).collect::<Vec<f64>>(),
+            &whole.iter().map(|whole| whole.freed).collect::<Vec<f64>>(),
+        )
+        .with_bound("recalls of leases, and CPU of the server"),
         row("chiton du / lookups, a CPU second", |rates| rates.usage.by_cpu).with_bound("CPU"),
         row("chiton cp -r / single calls, a CPU second", |rates| rates.copy.by_cpu).with_bound("CPU"),
-        row("chiton rm -r / single calls, a CPU second", |rates| rates.remove.by_cpu).with_bound("CPU"),
+        row("chiton rm -r --each / single calls, a CPU second", |rates| rates.remove.by_cpu)
+            .with_bound("CPU"),
     ])
 }
 
@@ -103,7 +129,8 @@ fn by_batches(client: &Client, files: u64) -> Outcome<Rates> {
     let (copied, copy) =
         Rate::of(names, || Ok(chiton_trees::copy(client, &tree, Ino::ROOT, &to, &mut first)))?;
     let copied_tree = place("/batched-copy")?;
-    let (removed, remove) = Rate::of(names, || Ok(chiton_trees::remove(client, &[copied_tree], &mut first)))?;
+    let (removed, remove) =
+        Rate::of(names, || Ok(chiton_trees::remove_each(client, &[copied_tree], &mut first)))?;
     if let Some(refused) = first.0 {
         return Err(Failure::failed(refused));
     }
@@ -111,6 +138,27 @@ fn by_batches(client: &Client, files: u64) -> Outcome<Rates> {
     expect(copied.files, files)?;
     expect(removed.files, files)?;
     Ok(Rates { usage, copy, remove })
+}
+
+fn as_a_whole(client: &Client, files: u64) -> Outcome<Whole> {
+    let before = client.statfs().map_err(Failure::failed)?.inodes_used;
+    let mut rates = Vec::new();
+    for files in [files.div_ceil(10), files] {
+        let names = fill(client, "/whole", files)?;
+        client.sync().map_err(Failure::failed)?;
+        let tree = Place::find(client, b"/whole", b"/whole").map_err(Failure::failed)?;
+        let mut first = FirstRefusal::default();
+        let (removed, seconds) = timed(|| Ok(chiton_trees::remove(client, &[tree], &mut first)))?;
+        expect(removed.trees, 1)?;
+        let ((), freeing) = timed(|| {
+            while client.statfs().map_err(Failure::failed)?.inodes_used > before {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            Ok(())
+        })?;
+        rates.push((1.0 / seconds, names as f64 / (seconds + freeing)));
+    }
+    Ok(Whole { tenth: rates[0].0, all: rates[1].0, freed: rates[1].1 })
 }
 
 fn expect(seen: u64, files: u64) -> Outcome {

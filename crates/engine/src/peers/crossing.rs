@@ -134,7 +134,9 @@ impl Peers {
             }
             Op::Rename { .. } => {}
             Op::SetXattr { .. } | Op::RemoveXattr { .. } if sets_policy(op) => {}
-            Op::LinkUnnamed { .. } | Op::Clone { .. } => return Err(Refusal::CrossDevice),
+            Op::LinkUnnamed { .. } | Op::Clone { .. } | Op::RemoveTree { .. } => {
+                return Err(Refusal::CrossDevice);
+            }
             Op::Make { .. }
             | Op::MakeUnnamed { .. }
             | Op::SetAttr { .. }

@@ -153,7 +153,7 @@ impl Namespace {
             let inode = self.existing(ino, position)?;
             require(ino, inode.nlink > 0 && ino != dir.ino)?;
         }
-        let links_left = !is_dir || dir.nlink > 2;
+        let links_left = !is_dir || dir.nlink == 0 || dir.nlink > 2;
         require(dir.ino, dir.entries() > 0 && links_left)
     }
 

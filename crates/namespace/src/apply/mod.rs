@@ -121,7 +121,7 @@ impl Namespace {
                     self.set_entry(*parent, name, None, position);
                     let dir = self.changing(*parent, position);
                     dir.change_entries(-1);
-                    dir.nlink -= u32::from(was_dir);
+                    dir.change_subdirs(-i32::from(was_dir));
                     touch_dir(dir, *time);
                 }
             }
@@ -405,13 +405,13 @@ impl Namespace {
         let exchanged = matches!(over, Over::Exchanged { .. });
         if self.owns(from) {
             let from_dir = self.changing(from, position);
-            from_dir.nlink = from_dir.nlink.wrapping_sub(lost);
+            from_dir.change_subdirs(0i32.wrapping_sub_unsigned(lost));
             from_dir.change_entries(-i64::from(!exchanged));
             touch_dir(from_dir, time);
         }
         if self.owns(to) {
             let to_dir = self.changing(to, position);
-            to_dir.nlink = to_dir.nlink.wrapping_add(gained);
+            to_dir.change_subdirs(0i32.wrapping_add_unsigned(gained));
             to_dir.change_entries(i64::from(over == Over::Nothing));
             touch_dir(to_dir, time);
         }

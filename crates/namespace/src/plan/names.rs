@@ -71,6 +71,22 @@ pub(super) fn rmdir<S: PlanState>(
     remove(state, parent, name, is_empty_dir, ctx, out)
 }
 
+/// Takes the name of a directory away. With everything in it the directory becomes an orphan, which the server empties and
+/// frees. Whether the caller may remove the directories below, and whether nothing in the tree forbids it, the engine has
+/// checked.
+pub(super) fn remove_tree<S: PlanState>(
+    state: &S,
+    parent: Ino,
+    name: &Name,
+    ctx: &Context<'_>,
+    out: &mut Vec<Event>,
+) -> Result<Planned, Fault> {
+    let is_dir =
+        |victim: &InodeFacts| if victim.kind == Kind::Dir { Ok(()) } else { Err(Refusal::NotDir.into()) };
+    let is_open = |_| true;
+    remove(state, parent, name, is_dir, &Context { is_open: &is_open, ..*ctx }, out)
+}
+
 /// Takes a name away from an inode that `fits`.
 fn remove<S: PlanState>(
     state: &S,

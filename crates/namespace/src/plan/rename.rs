@@ -32,8 +32,13 @@ pub(super) fn rename<S: PlanState>(
     }
     // Neither may a directory move below itself, nor what is above the source be replaced by it.
     // Within one directory nothing moves up or down.
-    if from != to && source.kind == Kind::Dir && is_at_or_above(state, source.ino, &to_dir)? {
-        return Err(Refusal::Invalid.into());
+    if from != to && source.kind == Kind::Dir {
+        match way_up(state, source.ino, &to_dir)? {
+            WayUp::Meets => return Err(Refusal::Invalid.into()),
+            // The server frees that tree: a directory that came into it now would go with it, whoever owns what is in it.
+            WayUp::Removed(top) if top != to => return Err(Refusal::NotFound.into()),
+            WayUp::Removed(_) | WayUp::Root => {}
+        }
     }
     if let Some(target) = target.filter(|t| from != to && t.kind == Kind::Dir)
         && is_at_or_above(state, target.ino, &from_dir)?
@@ -48,7 +53,9 @@ pub(super) fn rename<S: PlanState>(
     permission::may_change_names(state, ctx.cred, &from_dir)?;
     permission::may_remove(ctx.cred, &from_dir, &source)?;
     permission::may_change_names(state, ctx.cred, &to_dir)?;
-    if to_dir.nlink == 0 {
+    // A directory that was removed with everything in it still gives names away, and gets none.
+    let from_gets = how == RenameHow::Exchange || how.leaves_whiteout();
+    if to_dir.nlink == 0 || (from_gets && from_dir.nlink == 0) {
         return Err(Refusal::NotFound.into());
     }
     if let Some(target) = target {
@@ -119,16 +126,32 @@ pub(super) fn rename<S: PlanState>(
     Ok(Planned { subject: Some(source.ino), gone, other })
 }
 
-/// Whether `dir` is `above` or below it. Walks the parents of directories up to the root.
-pub(super) fn is_at_or_above<S: PlanState>(state: &S, above: Ino, dir: &InodeFacts) -> Result<bool, Fault> {
+/// What a walk from a directory up its parents comes to.
+enum WayUp {
+    /// The inode that is looked for.
+    Meets,
+    /// The top of a removed tree.
+    Removed(Ino),
+    Root,
+}
+
+fn way_up<S: PlanState>(state: &S, above: Ino, dir: &InodeFacts) -> Result<WayUp, Fault> {
     let mut at = *dir;
     loop {
         if at.ino == above {
-            return Ok(true);
+            return Ok(WayUp::Meets);
         }
-        if at.parent == at.ino || at.nlink == 0 {
-            return Ok(false);
+        if at.parent == at.ino {
+            return Ok(WayUp::Root);
+        }
+        if at.nlink == 0 {
+            return Ok(WayUp::Removed(at.ino));
         }
         at = state.inode(at.parent)?;
     }
+}
+
+/// Whether `dir` is `above` or below it. Walks the parents of directories up to the root.
+pub(super) fn is_at_or_above<S: PlanState>(state: &S, above: Ino, dir: &InodeFacts) -> Result<bool, Fault> {
+    Ok(matches!(way_up(state, above, dir)?, WayUp::Meets))
 }

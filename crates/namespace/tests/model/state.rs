@@ -81,6 +81,9 @@ impl Model {
             Op::Link { ino, parent, name } => self.link(*ino, *parent, name, ask),
             Op::Unlink { parent, name } => self.remove(*parent, name, false, ask),
             Op::Rmdir { parent, name } => self.remove(*parent, name, true, ask),
+            Op::RemoveTree { .. } => {
+                unreachable!("histories remove names: `tests/removed_trees.rs` removes trees")
+            }
             Op::Rename { from, from_name, to, to_name, how } => {
                 self.rename((*from, from_name), (*to, to_name), *how, ask)
             }

@@ -24,6 +24,7 @@ mod metering;
 mod plates;
 mod policies;
 mod realms;
+mod removed_trees;
 mod required;
 mod reservations;
 mod restart;

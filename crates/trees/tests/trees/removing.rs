@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use chiton_model::AttrChange;
-use chiton_trees::{Removed, remove};
+use chiton_trees::{Removed, remove, remove_each};
 use chiton_types::{Mode, Refusal};
 
 use crate::site::{Kept, PLATES, Site, chmod, fill, grow, place};
@@ -19,7 +19,7 @@ fn everything_goes_and_nothing_else() {
         client.symlink(&client.caller(), root, b"link", b"/kept").expect("made");
         let mut kept = Kept::default();
         let places = [place(&client, "/tree"), place(&client, "/link")];
-        let done = remove(&client, &places, &mut kept);
+        let done = remove_each(&client, &places, &mut kept);
         assert_eq!(kept.refused, [], "{plates} plates");
         let files = 12 * 7 + 11 + 1 + 1;
         assert_eq!(done, Removed { files, dirs: 1 + 12 + 60, ..Removed::default() });
@@ -38,12 +38,43 @@ fn ten_thousand_names_take_few_messages() {
         let client = site.client();
         fill(&client, "/tree", FILES);
         let before = client.messages();
-        let done = remove(&client, &[place(&client, "/tree")], &mut Kept::default());
+        let done = remove_each(&client, &[place(&client, "/tree")], &mut Kept::default());
         let messages = client.messages() - before;
         assert_eq!(done, Removed { files: 10_000, dirs: 101, ..Removed::default() });
         // A question for each directory; the rest goes a thousand at a time.
         assert!(messages < 250, "{messages} messages, {plates} plates");
         assert_eq!(client.list("/").expect("listed").len(), 0);
+    }
+}
+
+#[test]
+fn a_tree_leaves_as_a_whole_where_one_plate_has_it() {
+    for plates in PLATES {
+        let site = Site::new(plates);
+        let client = site.client();
+        fill(&client, "/tree", 1_000);
+        client.create_file("/file", b"x").expect("made");
+        // What the client itself has acknowledged and not sent goes with it.
+        client.create_file("/tree/many-0/last", b"x").expect("made");
+        let (before, places) = (client.messages(), [place(&client, "/tree"), place(&client, "/file")]);
+        let mut kept = Kept::default();
+        let done = remove(&client, &places, &mut kept);
+        assert_eq!(kept.refused, []);
+        match plates {
+            1 => {
+                assert_eq!(done, Removed { files: 1, trees: 1, ..Removed::default() });
+                assert!(client.messages() - before < 20, "no question for each directory");
+            }
+            _ => assert_eq!(done, Removed { files: 1_002, dirs: 11, ..Removed::default() }),
+        }
+        assert_eq!(client.list("/").expect("listed").len(), 0);
+        assert_eq!(client.stat("/tree").err(), Some(Refusal::NotFound));
+        client.mkdir_all("/tree").expect("the name is free");
+        assert_eq!(client.list("/tree").expect("listed").len(), 0);
+        while client.statfs().expect("asked").inodes_used > 2 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        client.sync().expect("nothing of its own is lost");
     }
 }
 
@@ -54,7 +85,7 @@ fn names_of_one_directory_come_by_pages() {
     client.mkdir_all("/wide").expect("made");
     let names: Vec<String> = (0..9_000).map(|n| format!("file-{n}")).collect();
     assert!(client.create_many("/wide", &names).expect("asked").iter().all(Result::is_ok));
-    let done = remove(&client, &[place(&client, "/wide")], &mut Kept::default());
+    let done = remove_each(&client, &[place(&client, "/wide")], &mut Kept::default());
     assert_eq!(done, Removed { files: 9_000, dirs: 1, ..Removed::default() });
 }
 

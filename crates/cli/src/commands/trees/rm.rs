@@ -15,7 +15,7 @@ use crate::failure::{Class, Failure, Outcome};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It removes what rm -r removes: symbolic links themselves, never what they lead to. It asks the server directly, a thousand names in a message, while rm on a mount waits for each name. Names that others remove meanwhile are no failure. What is refused is named and stays, with the directories that hold it; the exit code is then 1. Ctrl-C ends it after the messages under way. It is not atomic: others see a tree half removed.\n\nExamples:\n  chiton rm -r /mnt/chiton/build\n  chiton rm -r --dry-run /mnt/chiton/build\n  chiton rm -rf /mnt/chiton/old /mnt/chiton/older --json\n  chiton rm -r --server tcp:server:7117 /build"
+    after_help = "It removes what rm -r removes: symbolic links themselves, never what they lead to. For root, or the owner of every directory in a tree, the tree leaves the file system at once, whatever its size, and the server frees it in the background; chiton status shows what is left as orphans. Otherwise it removes name by name: with --each, for others than the owner, where policies or decoupled subtrees are inside, on several plates. It asks the server directly, a thousand names in a message, while rm on a mount waits for each name. Names that others remove meanwhile are no failure. What is refused is named and stays, with the directories that hold it; the exit code is then 1. Ctrl-C ends it after the messages under way. Name by name it is not atomic: others see a tree half removed.\n\nExamples:\n  chiton rm -r /mnt/chiton/build\n  chiton rm -r --dry-run /mnt/chiton/build\n  chiton rm -rf /mnt/chiton/old /mnt/chiton/older --json\n  chiton rm -r --server tcp:server:7117 /build"
 )]
 pub(crate) struct Rm {
     #[command(flatten)]
@@ -26,6 +26,9 @@ pub(crate) struct Rm {
     /// Say nothing of paths that are not there.
     #[arg(long, short)]
     pub(crate) force: bool,
+    /// Remove name by name, also where a tree could leave at once: all space is free at the end, and the names are counted.
+    #[arg(long)]
+    pub(crate) each: bool,
     /// Print the names that would be removed, and remove nothing. Permissions are not checked.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -62,9 +65,12 @@ pub(crate) fn rm(args: &Rm) -> Outcome {
         let totals = json!({ "dry_run": true, "files": files, "directories": dirs });
         return report.end(totals, &format!("{files} files and {dirs} directories would be removed"), AGAIN);
     }
-    let done = chiton_trees::remove(&client, &places, &mut report);
-    let totals = json!({ "files": done.files, "directories": done.dirs });
-    report.end(totals, &format!("{} files and {} directories are removed", done.files, done.dirs), AGAIN)
+    let remove = if args.each { chiton_trees::remove_each } else { chiton_trees::remove };
+    let done = remove(&client, &places, &mut report);
+    let totals = json!({ "files": done.files, "directories": done.dirs, "trees": done.trees });
+    let words =
+        format!("{} files, {} directories and {} whole trees are removed", done.files, done.dirs, done.trees);
+    report.end(totals, &words, AGAIN)
 }
 
 fn removable(args: &Rm, said: &Said, client: &chiton_client::Client) -> Outcome<Place> {
