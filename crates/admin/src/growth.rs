@@ -20,6 +20,7 @@ mod blocks;
 mod compare;
 mod copy;
 mod policies;
+mod removed;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -160,11 +161,12 @@ impl From<CorruptRow> for GrowError {
 /// If rows cannot be read.
 pub fn examine(source: &Offline, plates: u16) -> Result<Examined, GrowError> {
     let (rows, mut examined) = (source.rows(), Examined::default());
-    let mut decouplings = Vec::new();
+    let (mut decouplings, mut orphans) = (Vec::new(), Vec::new());
     let (start, end) = start_rows();
     each_row(&*rows, (&start, Some(&end)), &mut |key, value| {
         match StoredRow::decode(key, value)? {
             Some(StoredRow::Decoupling(decoupling)) => decouplings.push(*decoupling),
+            Some(StoredRow::Orphan(ino)) => orphans.push(ino),
             Some(_) => {}
             None => {
                 let own = OwnRow::decode(key, value);
@@ -173,6 +175,13 @@ pub fn examine(source: &Offline, plates: u16) -> Result<Examined, GrowError> {
         }
         Ok(())
     })?;
+    let names = removed::names_left(&*rows, &orphans)?;
+    if plates > 1 && names > 0 {
+        examined.obstacles.push(format!(
+            "the server has not freed {names} names of removed trees yet: start it, wait until chiton status reports no orphans, stop it \
+             and repeat the command"
+        ));
+    }
     for decoupling in decouplings {
         let root = decoupling.root();
         let at =

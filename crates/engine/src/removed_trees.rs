@@ -34,6 +34,9 @@ const PAGE: usize = 256;
 /// Most names that the check of a tree reads for a caller who is not root: it holds up other requests.
 const CHECKED_MAX: usize = 1 << 16;
 
+/// About how many rows the check has fetched at a time.
+const NEEDS_MAX: usize = 4096;
+
 /// The directory that is being emptied.
 #[derive(Debug, Default)]
 pub(crate) struct Emptying {
@@ -101,7 +104,8 @@ impl Engine {
             return Ok(());
         }
         self.shards.is_plain(top)?;
-        let wanted = [Capabilities::DAC_OVERRIDE, Capabilities::FOWNER];
+        // Whoever has all of these could remove every name one by one.
+        let wanted = [Capabilities::DAC_OVERRIDE, Capabilities::FOWNER, Capabilities::LINUX_IMMUTABLE];
         let mut is_root = true;
         for capability in wanted {
             is_root &= call.cred.everywhere(capability).ok_or(Stop::Fail(Failure::NeedGroups))?;
@@ -252,8 +256,7 @@ impl Shards {
         Ok(())
     }
 
-    /// Refuses unless the caller owns every directory of a tree and may change its names. A directory without subdirectories, which
-    /// its link count shows, is not read.
+    /// Refuses unless the caller owns every directory of a tree and may change its names, and nothing in it is immutable.
     fn owns_tree(&self, top: &Attr, cred: &Cred) -> Result<(), Stop> {
         let (mut dirs, mut needs, mut read) = (vec![top.ino], Vec::new(), 0);
         while let Some(dir) = dirs.pop() {
@@ -271,8 +274,8 @@ impl Shards {
                 Err(Fault::Missing(more)) => needs.extend(more),
                 access => access?,
             }
-            let (mut after, mut left) = (0, attr.nlink.saturating_sub(2));
-            while left > 0 {
+            let mut after = 0;
+            loop {
                 let listing = match self.ns.readdir(dir, after, PAGE) {
                     Err(Fault::Missing(more)) => {
                         needs.extend(more);
@@ -282,14 +285,21 @@ impl Shards {
                 };
                 for (_, ino, kind, cookie) in &listing.entries {
                     after = *cookie;
-                    if *kind == Kind::Dir {
-                        dirs.push(*ino);
-                        left = left.saturating_sub(1);
+                    match self.ns.attr(*ino) {
+                        _ if *kind == Kind::Dir => dirs.push(*ino),
+                        Ok(attr) if attr.flags & Attr::SETTABLE != 0 => {
+                            return Err(Refusal::NotPermitted.into());
+                        }
+                        Err(Fault::Missing(more)) => needs.extend(more),
+                        attr => drop(attr?),
                     }
                 }
-                read += listing.entries.len() + 1;
+                read += listing.entries.len();
                 if read > CHECKED_MAX {
                     return Err(Refusal::ArgTooBig.into());
+                }
+                if needs.len() >= NEEDS_MAX {
+                    return Err(Stop::Missing(needs));
                 }
                 if listing.end {
                     break;

@@ -221,6 +221,14 @@ impl Model {
                 }
                 self.leave(*parent, name, now);
             }
+            Change::RemoveTree { parent, name } => {
+                let top = self.entry(*parent, name)?;
+                if self.nodes[&top].kind != Kind::Dir {
+                    return Err(Refusal::NotDir);
+                }
+                self.empty(top, now);
+                self.leave(*parent, name, now);
+            }
             Change::Rename { from, from_name, to, to_name, how, whiteout, owner } => {
                 self.rename((*from, from_name), (*to, to_name), *how, (*whiteout, *owner), now)?;
             }
@@ -412,6 +420,16 @@ impl Model {
         self.get(dir).changed(now);
         self.get(ino).ctime = now;
         self.end_if_unnamed(ino);
+    }
+
+    /// Takes everything out of a directory.
+    fn empty(&mut self, dir: Ino, now: Time) {
+        for (name, ino) in self.nodes[&dir].entries.clone() {
+            if self.nodes[&ino].kind == Kind::Dir {
+                self.empty(ino, now);
+            }
+            self.leave(dir, &name, now);
+        }
     }
 
     fn end_if_unnamed(&mut self, ino: Ino) {

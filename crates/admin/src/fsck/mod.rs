@@ -136,7 +136,7 @@ pub struct Summary {
     /// Number of directories.
     pub directories: u64,
     pub entries: u64,
-    /// Inodes without a name that the server removes when no client has them open.
+    /// Inodes without a name that the server frees: those that clients have open, and the tops of removed trees.
     pub removed_but_open: u64,
     /// Number of block objects.
     pub blocks: u64,

@@ -62,6 +62,20 @@ fn counts() {
     repaired("wrong-parent", |rig| rig.edit("/docs/linked", |i| i.parent = Ino(1)));
 }
 
+#[test]
+fn a_removed_tree_that_is_not_freed_yet_is_no_damage() {
+    let rig = Rig::populated();
+    let (ino, entry) = (rig.find("/docs"), rig.entry("/docs"));
+    rig.edit("/docs", |i| i.nlink = 0);
+    rig.delete(&entry);
+    rig.put(&StoredRow::Orphan(ino));
+    rig.edit("/", |i| {
+        i.nlink -= 1;
+        i.node.set_entries(i.node.entries() - 1);
+    });
+    assert_eq!(check_content(&rig), []);
+}
+
 /// S116: the flags of inodes are kept by `chiton fsck`, whatever it repairs of them.
 #[test]
 fn repairs_keep_immutable_and_append_only() {

@@ -411,6 +411,37 @@ fn policies_that_a_cluster_does_not_carry_out_are_named_with_their_setting() {
 }
 
 #[test]
+fn a_removed_tree_is_freed_before_there_are_several_plates() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let from = tmp.path().join("from");
+    Server::format(&from, &FormatOptions::default(), &world()).expect("formats");
+    let server = Server::start(&*from, options(), world()).expect("starts");
+    let making = client(&server);
+    making.mkdir_all("/tree/dir").expect("made");
+    let ino = making.create_file("/tree/dir/file", b"x").expect("made").ino;
+    let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let theirs = ends.clone();
+    let keep = move |_| {
+        while !theirs.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    };
+    // Its client keeps the lease, so the server cannot free the file.
+    let keeping = server.session_embedded("keeps a lease", Box::new(keep)).expect("a session");
+    let lease = chiton_wire::Call::Lease { ino, mode: chiton_wire::LeaseMode::Exclusive };
+    keeping.ask(&chiton_types::Cred::ROOT, lease).expect("a lease");
+    making.remove_tree(&making.caller(), Ino::ROOT, b"tree").expect("removed");
+    drop(making);
+    server.shutdown().expect("ends");
+    ends.store(true, std::sync::atomic::Ordering::SeqCst);
+    drop(keeping);
+    let source = source(&from);
+    assert_eq!(examine(&source, 1).expect("examined").obstacles, [""; 0]);
+    let found = examine(&source, 5).expect("examined").obstacles;
+    assert!(matches!(&found[..], [line] if line.contains("names of removed trees")), "{found:?}");
+}
+
+#[test]
 fn subtrees_that_get_several_plates_are_named() {
     let tmp = tempfile::tempdir().expect("a directory");
     let from = tmp.path().join("from");

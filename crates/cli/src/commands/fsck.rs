@@ -159,7 +159,10 @@ fn conclude(args: &Fsck, repaired: u64, left: u64, summary: &Summary) {
     let Summary { inodes, directories, entries, blocks, .. } = summary;
     println!("{inodes} inodes ({directories} directories), {entries} entries, {blocks} blocks");
     for (count, what) in [
-        (summary.removed_but_open, "inodes were removed while open; the server frees them"),
+        (
+            summary.removed_but_open,
+            "inodes were removed, and are open or not freed yet; the server frees them",
+        ),
         (summary.blocks_of_sessions, "blocks without a name belong to sessions that are not over"),
         (summary.blocks_to_sweep, "blocks of ended sessions are deleted at the server's next start"),
         (summary.doubtful, "possible problems, which may result from unreadable rows"),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use chiton_model::{AttrChange, Make, Op, RenameHow, XattrHow};
 use chiton_server::{EmbeddedSession, Server};
-use chiton_types::{Cred, Ino, Refusal};
+use chiton_types::{Attr, Cred, Ino, Refusal};
 use chiton_wire::{Answer, Call, Failure, LeaseMode, Query};
 
 use crate::rig::{Asks, Rig, eventually, figure, file, make, name, quiet, refused, session};
@@ -182,6 +182,10 @@ fn only_root_and_the_owner_of_all_directories_remove_a_tree_as_one() {
     set(bottom, mode(0o555));
     is_refused("a directory that its owner may not change", Refusal::Access);
     set(bottom, mode(0o755));
+    let kept = s.lookup(bottom, "file1").0.expect("there").ino;
+    s.op(Op::SetFlags { ino: kept, flags: Attr::IMMUTABLE });
+    is_refused("an immutable file, which its owner may not remove", Refusal::NotPermitted);
+    s.op(Op::SetFlags { ino: kept, flags: 0 });
     set(Ino::ROOT, mode(0o755));
     is_refused("the directory above", Refusal::Access);
     set(Ino::ROOT, mode(0o777));
@@ -193,9 +197,11 @@ fn only_root_and_the_owner_of_all_directories_remove_a_tree_as_one() {
     owner.op(remove(Ino::ROOT, "a"));
     assert_eq!(s.lookup(Ino::ROOT, "a").0, None);
     all_is_freed(&server);
-    // Root needs to own nothing.
+    // Root needs to own nothing, and could make mutable what is immutable.
     let (_, bottom) = grow(&owner, "a", 3, 3);
     set(bottom, mode(0));
+    let kept = s.lookup(bottom, "file1").0.expect("there").ino;
+    s.op(Op::SetFlags { ino: kept, flags: Attr::IMMUTABLE });
     s.op(remove(Ino::ROOT, "a"));
     all_is_freed(&server);
 }
@@ -234,7 +240,7 @@ fn names_leave_a_removed_tree_and_no_directory_enters_it() {
     let saved = s.mkdir(bottom, "saved");
     let inside = s.create(saved, "inside");
     let live = s.mkdir(Ino::ROOT, "live");
-    hold(&reader, bottom, "saved");
+    assert_eq!(reader.getattr(saved).expect("it is there").1, LeaseMode::Shared, "it holds up the server");
     let parent = s.getattr(bottom).expect("there").0.parent;
     s.op(remove(Ino::ROOT, "a"));
     let rename = |from, text: &str, to, how| {

@@ -242,9 +242,7 @@ impl Machine {
             Step::Unnamed(path, bytes) => self.link_unnamed(path, bytes),
             Step::HoldUnnamed(path, bytes) => self.make_unnamed(path, bytes).map(drop),
             Step::Whiteout(from, to) => self.rename(from, to, RenameHow::Whiteout),
-            Step::Mkdir(path) => self.make(path, NewInode::Dir, |client, parent, name| {
-                client.mkdir(&client.caller(), parent, name, Mode(0o755)).map(|entry| entry.attr.ino)
-            }),
+            Step::Mkdir(path) => self.mkdir(path),
             Step::Rmdir(path) => match self.at(path) {
                 None => self.absent(path),
                 Some((parent, name)) => {
@@ -252,6 +250,7 @@ impl Machine {
                     self.change(change, |client| client.rmdir(&client.caller(), parent, name.as_bytes()))
                 }
             },
+            Step::RemoveTree(path) => self.remove_tree(path),
             Step::Symlink(target, path) => {
                 let what = NewInode::Symlink(target.as_bytes().to_vec());
                 self.make(path, what, |client, parent, name| {
@@ -324,6 +323,8 @@ impl Machine {
         let elsewhere = |ino: Ino| self.plates.of(ino) != place;
         match change {
             _ if self.plates.count() == 1 => false,
+            // Removed name by name there.
+            Change::RemoveTree { .. } => true,
             // The whiteout's number comes from the plate of the directory that it is left in.
             Change::Rename { from, how, .. } if how.leaves_whiteout() => elsewhere(*from),
             Change::Link { .. }

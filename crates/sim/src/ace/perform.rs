@@ -168,6 +168,24 @@ impl Machine {
         })
     }
 
+    pub(super) fn mkdir(&mut self, path: &str) -> Outcome {
+        self.make(path, NewInode::Dir, |client, parent, name| {
+            client.mkdir(&client.caller(), parent, name, Mode(0o755)).map(|entry| entry.attr.ino)
+        })
+    }
+
+    /// Makes a small tree, and removes it as a whole.
+    pub(super) fn remove_tree(&mut self, path: &str) -> Outcome {
+        self.mkdir(path)?;
+        self.mkdir(&format!("{path}/d"))?;
+        self.create(&format!("{path}/d/f"), 100)?;
+        self.create(&format!("{path}/f"), 30_000)?;
+        let Some((parent, name)) = self.at(path) else { return self.absent(path) };
+        self.change(Change::RemoveTree { parent, name: name.clone() }, |client| {
+            client.remove_tree(&client.caller(), parent, name.as_bytes())
+        })
+    }
+
     pub(super) fn unlink_open(&mut self, path: &str) -> Outcome {
         let Some((ino, fh)) = self.open(path, OpenFlags::READ_WRITE)? else { return Ok(()) };
         self.held.push(fh);

@@ -46,6 +46,8 @@ pub(crate) enum Step {
     Exchange(&'static str, &'static str),
     Link(&'static str, &'static str),
     Unlink(&'static str),
+    /// Make a directory with a file and another directory, which holds a file, too, and remove it as a whole.
+    RemoveTree(&'static str),
     /// Open, unlink, write, and leave it open.
     UnlinkOpen(&'static str),
     /// Open with O_TMPFILE, write, link, close.
@@ -106,6 +108,7 @@ const VOCABULARY: &[Step] = &[
     Step::UnlinkOpen("/a/s"),
     Step::Mkdir("/b/n"),
     Step::Rmdir("/b/e"),
+    Step::RemoveTree("/b/n"),
     Step::Symlink("a/s", "/n"),
     Step::SetXattr("/a/l"),
     Step::SetXattr("/a"),
@@ -184,6 +187,7 @@ impl fmt::Display for Step {
             Step::Whiteout(from, to) => write!(f, "rename {from} to {to} and leave a whiteout"),
             Step::Mkdir(path) => write!(f, "mkdir {path}"),
             Step::Rmdir(path) => write!(f, "rmdir {path}"),
+            Step::RemoveTree(path) => write!(f, "make the tree {path} and remove it as a whole"),
             Step::Symlink(target, path) => write!(f, "symlink {path} to {target}"),
             Step::SetXattr(path) => write!(f, "setxattr of {path}"),
             Step::RemoveXattr(path) => write!(f, "removexattr of {path}"),

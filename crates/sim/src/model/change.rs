@@ -48,6 +48,12 @@ pub enum Change {
         parent: Ino,
         name: Name,
     },
+    /// Removes a directory with everything in it.
+    RemoveTree {
+        /// Directory that holds it.
+        parent: Ino,
+        name: Name,
+    },
     Rename {
         from: Ino,
         from_name: Name,
@@ -133,7 +139,8 @@ impl Change {
             | Change::LinkUnnamed { parent, .. }
             | Change::Link { parent, .. }
             | Change::Unlink { parent, .. }
-            | Change::Rmdir { parent, .. } => *parent,
+            | Change::Rmdir { parent, .. }
+            | Change::RemoveTree { parent, .. } => *parent,
             Change::Rename { to, .. } | Change::Copy { to, .. } => *to,
             Change::Write { ino, .. }
             | Change::Punch { ino, .. }
