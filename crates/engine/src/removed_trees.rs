@@ -291,7 +291,8 @@ impl Shards {
                             return Err(Refusal::NotPermitted.into());
                         }
                         Err(Fault::Missing(more)) => needs.extend(more),
-                        attr => drop(attr?),
+                        Err(fault) => return Err(fault.into()),
+                        Ok(_) => {}
                     }
                 }
                 read += listing.entries.len();

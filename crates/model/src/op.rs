@@ -263,16 +263,6 @@ operations! {
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
     grows { false }
 
-    /// Removes a directory with everything in it: its name goes at once, and the server frees its content afterwards.
-    16 ["remove_tree"] RemoveTree {
-        /// Directory that holds it.
-        parent: Ino,
-        name: Name,
-    }
-    text { format!("remove the tree {} in {parent}", quoted(name)) }
-    footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
-    grows { false }
-
     /// Moves a name. It does not grow: `rm -r` may move what it removes.
     5 ["rename"] Rename {
         /// Directory of the old name.
@@ -447,6 +437,16 @@ operations! {
     }
     text { format!("set flags of {ino} to {}", flag_letters(*flags)) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
+    grows { false }
+
+    /// Removes a directory with everything in it: its name goes at once, and the server frees its content afterwards.
+    16 ["remove_tree"] RemoveTree {
+        /// Directory that holds it.
+        parent: Ino,
+        name: Name,
+    }
+    text { format!("remove the tree {} in {parent}", quoted(name)) }
+    footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
     grows { false }
 }
 
