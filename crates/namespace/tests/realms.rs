@@ -283,3 +283,39 @@ fn a_file_that_is_reverted_has_the_lists_that_it_had() {
         assert_eq!(tree.ns.validate(), []);
     }
 }
+
+/// S141: what was removed with its directory may leave it, and no directory comes into it.
+#[test]
+fn directories_leave_a_removed_tree_and_none_enters_it() {
+    let mut t = Tree::new();
+    let top = t.dir(Ino::ROOT, "top");
+    let inside = t.dir(top, "inside");
+    let saved = t.dir(inside, "saved");
+    let file = t.file(saved, "file");
+    let live = t.dir(Ino::ROOT, "live");
+    t.file(top, "first");
+    t.op(Op::RemoveTree { parent: Ino::ROOT, name: name("top") }).unwrap();
+    assert_eq!(t.with_rows(|ns| ns.attr(top)).unwrap().nlink, 0);
+    assert_eq!(t.op(Op::RemoveTree { parent: Ino::ROOT, name: name("top") }), Err(Refusal::NotFound));
+    t.restart();
+    let new = Op::Make { parent: top, name: name("new"), make: Make::Dir, mode: Mode(0o755) };
+    assert_eq!(t.op(new), Err(Refusal::NotFound));
+    for to in [top, inside, saved] {
+        let moved = t.rename((Ino::ROOT, "live"), (to, "live"), RenameHow::Replace);
+        assert_eq!(moved, Err(Refusal::NotFound), "its content would be freed");
+    }
+    let file_of = t.file(live, "file");
+    let exchanged = t.rename((top, "first"), (live, "file"), RenameHow::Exchange);
+    assert_eq!(exchanged, Err(Refusal::NotFound), "the removed directory would get a name");
+    let whiteout = t.rename((top, "first"), (live, "first"), RenameHow::Whiteout);
+    assert_eq!(whiteout, Err(Refusal::NotFound));
+    // The top has no links that could be counted; the others have.
+    t.rename((top, "inside"), (live, "inside"), RenameHow::Replace).unwrap();
+    t.rename((top, "first"), (live, "first"), RenameHow::Replace).unwrap();
+    t.restart();
+    assert_eq!(t.with_rows(|ns| ns.attr(top)).map(|attr| (attr.nlink, attr.size)), Ok((0, 0)));
+    assert_eq!(t.with_rows(|ns| ns.attr(live)).unwrap().nlink, 3);
+    assert_eq!(t.with_rows(|ns| ns.lookup(&Cred::ROOT, saved, &name("file"))), Ok(Some(file)));
+    assert_eq!(t.with_rows(|ns| ns.lookup(&Cred::ROOT, live, &name("file"))), Ok(Some(file_of)));
+    assert_eq!(t.ns.validate(), []);
+}
