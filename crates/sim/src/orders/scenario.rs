@@ -389,6 +389,15 @@ pub(super) fn change(op: &Op, call: usize, made: &Result<Option<Ino>, Refusal>) 
         Op::Rmdir { parent, name } => Change::Rmdir { parent, name },
         Op::Unlink { parent, name } => Change::Unlink { parent, name },
         Op::Link { ino, parent, name } => Change::Link { ino, parent, name },
-        other => panic!("no scenario has {other:?}"),
+        Op::MakeUnnamed { .. }
+        | Op::LinkUnnamed { .. }
+        | Op::SetAttr { .. }
+        | Op::Write { .. }
+        | Op::Remap { .. }
+        | Op::Clone { .. }
+        | Op::SetXattr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::SetFlags { .. }
+        | Op::Reclaim { .. } => panic!("no scenario has {op:?}"),
     }
 }
