@@ -398,6 +398,7 @@ pub(super) fn change(op: &Op, call: usize, made: &Result<Option<Ino>, Refusal>) 
         | Op::SetXattr { .. }
         | Op::RemoveXattr { .. }
         | Op::SetFlags { .. }
+        | Op::RemoveTree { .. }
         | Op::Reclaim { .. } => panic!("no scenario has {op:?}"),
     }
 }
