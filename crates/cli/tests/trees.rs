@@ -19,6 +19,19 @@ use tempfile::TempDir;
 
 use program::{chiton, done, json, refused};
 
+fn serve(data: &str) -> Child {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_chiton"))
+        .args(["serve", "--data", data])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("chiton runs");
+    let mut lines = BufReader::new(server.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("serving")), "the server says when it serves");
+    std::thread::spawn(move || lines.for_each(drop));
+    server
+}
+
 /// A server of three plates, and a mount of it.
 struct Site {
     dir: TempDir,
@@ -30,19 +43,18 @@ impl Site {
         let dir = tempfile::tempdir().expect("a folder");
         let data = dir.path().join("data").display().to_string();
         done(&["format", &data, "--plates", "3"]);
-        let mut server = Command::new(env!("CARGO_BIN_EXE_chiton"))
-            .args(["serve", "--data", &data])
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("chiton runs");
-        let mut lines = BufReader::new(server.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-        assert!(lines.any(|line| line.contains("serving")), "the server says when it serves");
-        std::thread::spawn(move || lines.for_each(drop));
+        let server = serve(&data);
         let site = Site { dir, server };
         fs::create_dir(site.dir.path().join("mnt")).expect("a mount point");
         done(&["mount", "--server", &site.socket(), &site.path("")]);
         site
+    }
+
+    /// The server dies, and another one starts.
+    fn crash(&mut self) {
+        self.server.kill().expect("it lives");
+        self.server.wait().expect("it ends");
+        self.server = serve(&self.dir.path().join("data").display().to_string());
     }
 
     fn socket(&self) -> String {
@@ -142,6 +154,29 @@ fn a_tree_of_a_mount_is_counted_copied_changed_and_removed() {
     let left: Vec<_> =
         fs::read_dir(site.at("")).expect("listed").map(|one| one.expect("an entry").file_name()).collect();
     assert_eq!(left, ["kept"]);
+}
+
+/// No client is left that could send the changes again.
+#[test]
+fn changes_outlive_a_crash_of_the_server_after_the_command() {
+    let mut site = Site::start();
+    fill(&site.at("tree"), 3);
+    let (tree, copy) = (site.path("tree"), site.path("copy"));
+    done(&["cp", "-r", &tree, &copy]);
+    site.crash();
+    let copied = json(&["du", "--json", &copy]);
+    assert_eq!(copied["usage"][0]["files"], 300, "{copied}");
+    done(&["chmod", "-R", "go=", &copy]);
+    done(&["chown", "-R", "12:34", &copy]);
+    site.crash();
+    for dir in 0..3 {
+        let meta = fs::metadata(site.at(&format!("copy/dir-{dir}/file-99.txt"))).expect("there");
+        assert_eq!((meta.mode() & 0o777, meta.uid(), meta.gid()), (0o600, 12, 34));
+    }
+    done(&["rm", "-r", &copy]);
+    site.crash();
+    assert!(!site.at("copy").exists());
+    assert!(site.at("tree/dir-2/file-99.txt").exists());
 }
 
 #[test]

@@ -80,6 +80,7 @@ fn run(
         }
     }
     let done = change(&client, &places, recursive, command, wanted, &mut report);
+    report.make_durable(&client);
     let totals = json!({ "names": done.names, "changed": done.changed });
     report.end(totals, &format!("{} of {} are changed", done.changed, done.names), AGAIN)
 }

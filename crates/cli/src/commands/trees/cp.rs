@@ -57,6 +57,7 @@ pub(crate) fn cp(args: &Cp) -> Outcome {
             Err(failure) => report.failed(failure),
         }
     }
+    report.make_durable(&client);
     let Copied { files, dirs, bytes, shared_bytes, .. } = all;
     let totals = json!({ "files": files, "directories": dirs, "bytes": bytes, "shared_bytes": shared_bytes });
     let bytes = size::human(bytes);

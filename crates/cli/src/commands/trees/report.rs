@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use chiton_client::Client;
 use chiton_trees::{Refused, Watch};
 use chiton_types::Refusal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -59,6 +60,20 @@ impl Report {
     fn list(&mut self, line: Value) {
         if self.listed.len() < LISTED_MAX {
             self.listed.push(line);
+        }
+    }
+
+    /// Waits until all that was changed is durable: no client is left then that could send it again to a server that crashed.
+    pub(super) fn make_durable(&mut self, client: &Client) {
+        if self.is_lost {
+            return;
+        }
+        match client.sync() {
+            Ok(()) => {}
+            Err(Refusal::NotConnected) => self.is_lost = true,
+            Err(refusal) => self.failed(Failure::failed(format!(
+                "some of the changes may be lost: they could not be made durable: {refusal}; look at the tree and repeat the command"
+            ))),
         }
     }
 

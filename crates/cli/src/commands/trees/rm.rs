@@ -67,6 +67,7 @@ pub(crate) fn rm(args: &Rm) -> Outcome {
     }
     let remove = if args.each { chiton_trees::remove_each } else { chiton_trees::remove };
     let done = remove(&client, &places, &mut report);
+    report.make_durable(&client);
     let totals = json!({ "files": done.files, "directories": done.dirs, "trees": done.trees });
     let words =
         format!("{} files, {} directories and {} whole trees are removed", done.files, done.dirs, done.trees);
