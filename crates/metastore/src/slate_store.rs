@@ -192,10 +192,6 @@ impl Metastore for SlateMetastore {
         self.view()?.scan(start, end, limit)
     }
 
-    fn is_remote(&self) -> bool {
-        true
-    }
-
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         let _one_at_a_time = self.writer.lock();
         let open = self.opened()?;

@@ -41,11 +41,6 @@ pub trait Metastore: Send + Sync {
     /// at `Bound::Excluded(last key)`. For the rows of a prefix, `end` is [`prefix_end`].
     fn scan(&self, start: Bound<&[u8]>, end: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError>;
 
-    /// Whether a read may wait for a network: then it is worth to ask for much at the same time.
-    fn is_remote(&self) -> bool {
-        false
-    }
-
     /// Makes all changes of the batch. On an error it makes all or none, and the store may refuse everything until
     /// it is reopened. Durable on return.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError>;

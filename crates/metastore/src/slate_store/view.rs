@@ -63,9 +63,6 @@ impl Metastore for View {
         if limit > SMALL_SCAN {
             options.read_ahead_bytes = READ_AHEAD_BYTES;
             options.max_fetch_tasks = 2;
-        } else {
-            // Small scans come in numbers, to neighbouring rows.
-            options.cache_blocks = true;
         }
         let range = (start.map(<[u8]>::to_vec), Bound::Excluded(end.to_vec()));
         let rows = block_on(async {
