@@ -361,7 +361,7 @@ impl Engine {
             self.shards.reclaims.pop_front();
             return Progress::More;
         }
-        // What is in a removed directory goes also while a client has the directory open.
+        // A removed directory is emptied also while a client has it open.
         if let Some(progress) = self.empty_removed(ino, m) {
             return progress;
         }

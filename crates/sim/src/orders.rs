@@ -43,7 +43,7 @@ pub enum Broken {
     TokenLeftOut,
 }
 
-/// What a search met.
+/// The counts and the fault of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Searched {
     /// Different states.
@@ -54,7 +54,7 @@ pub struct Searched {
     pub is_cut_off: bool,
     /// The steps of the first way to an end.
     pub first: Vec<Step>,
-    /// What the judge found, and the steps that lead there.
+    /// The first fault that the judge found, and the steps that lead there.
     pub wrong: Option<(String, Vec<Step>)>,
 }
 
@@ -67,7 +67,7 @@ pub fn search(scenario: &Scenario, commits: Commits, broken: Option<Broken>, sta
         let (mut world, start, mut known) = replay(scenario, commits, broken, &steps);
         loop {
             let next = world.next();
-            // Of each step, what the plates have received after it.
+            // For each step: the inputs that the plates have received after it.
             let mut new = next.into_iter().filter_map(|step| {
                 let mut after = known.clone();
                 let plate = &mut after[world.plate_at(step)];

@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! - Directories are entered by inode number, never by path: no symbolic link is followed, whatever other clients do meanwhile.
-//! - Nothing here is atomic, but for a tree that leaves as a whole: other clients see a tree half done, and their changes meanwhile may or may not be met.
+//! - Only a tree that leaves as a whole does so at once. Everything else is not atomic: other clients see a tree half done, and
+//!   their changes meanwhile may or may not be met.
 //! - Memory grows with the directories of a tree, or with those under way, not with its files.
 
 #![warn(missing_docs)]

@@ -126,7 +126,7 @@ pub(super) fn rename<S: PlanState>(
     Ok(Planned { subject: Some(source.ino), gone, other })
 }
 
-/// What a walk from a directory up its parents comes to.
+/// Where a walk from a directory up its parents ends.
 enum WayUp {
     /// The inode that is looked for.
     Meets,

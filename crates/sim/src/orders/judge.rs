@@ -69,7 +69,7 @@ impl Spec for Calls {
 /// Orders of a few calls, with room to spare.
 const CONFIGURATIONS_MAX: usize = 10_000;
 
-/// What is wrong with a world at rest.
+/// The fault of a world at rest, in words.
 pub(super) fn judge(world: &mut World, start: &Model) -> Option<String> {
     world.wrong.take().or_else(|| is_left_over(world)).or_else(|| match tree(world) {
         Ok(shown) => order(world, start, shown),

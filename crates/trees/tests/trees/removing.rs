@@ -54,7 +54,7 @@ fn a_tree_leaves_as_a_whole_where_one_plate_has_it() {
         let client = site.client();
         fill(&client, "/tree", 1_000);
         client.create_file("/file", b"x").expect("made");
-        // What the client itself has acknowledged and not sent goes with it.
+        // Names that the client has acknowledged and not yet sent go with the tree.
         client.create_file("/tree/many-0/last", b"x").expect("made");
         let (before, places) = (client.messages(), [place(&client, "/tree"), place(&client, "/file")]);
         let mut kept = Kept::default();

@@ -69,8 +69,10 @@ pub(crate) fn rm(args: &Rm) -> Outcome {
     let done = remove(&client, &places, &mut report);
     report.make_durable(&client);
     let totals = json!({ "files": done.files, "directories": done.dirs, "trees": done.trees });
-    let words =
-        format!("{} files, {} directories and {} whole trees are removed", done.files, done.dirs, done.trees);
+    let words = format!(
+        "removed as a whole: {} trees; one by one: {} files and {} directories",
+        done.trees, done.files, done.dirs
+    );
     report.end(totals, &words, AGAIN)
 }
 
