@@ -140,14 +140,20 @@ impl Client {
         self.operate(caller, Op::Rmdir { parent, name: Name::new(name)? }, false).map(drop)
     }
 
-    /// Removes a directory with everything in it, as one change. The server frees what was in it afterwards.
+    /// Removes the directory `ino` with everything in it, as one change. The server frees its content afterwards.
     ///
     /// # Errors
-    /// As rmdir(2). The tree stays and has to be removed name by name if the caller is neither root nor the owner of every directory
+    /// As rmdir(2), and [`Refusal::Stale`] if the name is another inode's meanwhile. The tree stays and has to be removed name by name if the caller is neither root nor the owner of every directory
     /// in it, with the right to change its names; if it carries policies, is decoupled, is not journalled or holds too many names to
     /// check; or if the file system has several plates.
-    pub fn remove_tree(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> Result<(), Refusal> {
-        self.operate(caller, Op::RemoveTree { parent, name: Name::new(name)? }, false).map(drop)
+    pub fn remove_tree(
+        &self,
+        caller: &Caller<'_>,
+        parent: Ino,
+        name: &[u8],
+        ino: Ino,
+    ) -> Result<(), Refusal> {
+        self.operate(caller, Op::RemoveTree { parent, name: Name::new(name)?, ino }, false).map(drop)
     }
 
     /// Moves a name.

@@ -33,7 +33,6 @@ use crate::wait_queue::Wait;
 const PAGE: usize = 256;
 /// Most names that the check of a tree reads for a caller who is not root: it holds up other requests.
 const CHECKED_MAX: usize = 1 << 16;
-
 /// About how many rows the check has fetched at a time.
 const NEEDS_MAX: usize = 4096;
 
@@ -85,7 +84,7 @@ impl Emptying {
 impl Engine {
     /// Refuses to remove a tree as a whole where the client has to remove it name by name.
     pub(crate) fn check_tree(&mut self, call: &OpCall<'_>) -> Result<(), Stop> {
-        let Op::RemoveTree { parent, name } = call.op else { return Ok(()) };
+        let Op::RemoveTree { parent, name, .. } = call.op else { return Ok(()) };
         if self.is_realm() {
             return Err(Refusal::Unsupported.into());
         }
@@ -145,7 +144,7 @@ impl Engine {
         let again = (name.clone(), ino, kind);
         let op = match kind {
             Kind::Dir if self.shards.ns.entries_of(ino) == Ok(0) => Op::Rmdir { parent: dir, name },
-            Kind::Dir => Op::RemoveTree { parent: dir, name },
+            Kind::Dir => Op::RemoveTree { parent: dir, name, ino },
             _ => Op::Unlink { parent: dir, name },
         };
         Some(match self.operate_as_server(&op, m) {
@@ -169,7 +168,7 @@ impl Engine {
         })
     }
 
-    /// Reads the next names of the directory; what is to be done instead if there are none.
+    /// Reads the next names of the directory. If none can be freed now, returns the progress of the whole step.
     fn turn_page(&mut self, dir: Ino, left: u64) -> Option<Progress> {
         match self.shards.next_names() {
             Ok(true) => None,

@@ -444,8 +444,10 @@ operations! {
         /// Directory that holds it.
         parent: Ino,
         name: Name,
+        /// The directory that is meant: another one that has the name meanwhile stays.
+        ino: Ino,
     }
-    text { format!("remove the tree {} in {parent}", quoted(name)) }
+    text { format!("remove the tree {ino}, {} in {parent}", quoted(name)) }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
     grows { false }
 }

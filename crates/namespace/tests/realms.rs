@@ -284,7 +284,7 @@ fn a_file_that_is_reverted_has_the_lists_that_it_had() {
     }
 }
 
-/// S141: what was removed with its directory may leave it, and no directory comes into it.
+/// S141: names in a removed directory may leave it, and no directory comes into it.
 #[test]
 fn directories_leave_a_removed_tree_and_none_enters_it() {
     let mut t = Tree::new();
@@ -294,9 +294,11 @@ fn directories_leave_a_removed_tree_and_none_enters_it() {
     let file = t.file(saved, "file");
     let live = t.dir(Ino::ROOT, "live");
     t.file(top, "first");
-    t.op(Op::RemoveTree { parent: Ino::ROOT, name: name("top") }).unwrap();
+    let remove = |ino| Op::RemoveTree { parent: Ino::ROOT, name: name("top"), ino };
+    assert_eq!(t.op(remove(live)), Err(Refusal::Stale), "another directory is meant");
+    t.op(remove(top)).unwrap();
     assert_eq!(t.with_rows(|ns| ns.attr(top)).unwrap().nlink, 0);
-    assert_eq!(t.op(Op::RemoveTree { parent: Ino::ROOT, name: name("top") }), Err(Refusal::NotFound));
+    assert_eq!(t.op(remove(top)), Err(Refusal::NotFound));
     t.restart();
     let new = Op::Make { parent: top, name: name("new"), make: Make::Dir, mode: Mode(0o755) };
     assert_eq!(t.op(new), Err(Refusal::NotFound));

@@ -47,7 +47,7 @@ pub fn remove(client: &Client, places: &[Place], watch: &mut dyn Watch) -> Remov
             Some((parent, name))
                 if place.attr.kind == Kind::Dir && client.service().plates() == 1 && !watch.is_stopped() =>
             {
-                match client.remove_tree(&caller, *parent, name.as_bytes()) {
+                match client.remove_tree(&caller, *parent, name.as_bytes(), place.attr.ino) {
                     Ok(()) => trees += 1,
                     Err(Refusal::NotFound | Refusal::Stale) => {}
                     Err(_) => rest.push(place.clone()),

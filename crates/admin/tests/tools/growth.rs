@@ -430,7 +430,8 @@ fn a_removed_tree_is_freed_before_there_are_several_plates() {
     let keeping = server.session_embedded("keeps a lease", Box::new(keep)).expect("a session");
     let lease = chiton_wire::Call::Lease { ino, mode: chiton_wire::LeaseMode::Exclusive };
     keeping.ask(&chiton_types::Cred::ROOT, lease).expect("a lease");
-    making.remove_tree(&making.caller(), Ino::ROOT, b"tree").expect("removed");
+    let tree = making.lstat("/tree").expect("there").ino;
+    making.remove_tree(&making.caller(), Ino::ROOT, b"tree", tree).expect("removed");
     drop(making);
     server.shutdown().expect("ends");
     ends.store(true, std::sync::atomic::Ordering::SeqCst);

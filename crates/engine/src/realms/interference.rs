@@ -140,7 +140,7 @@ impl Shards {
             return Err(Refusal::Busy.into());
         }
         op.footprint().visit(|ino, changes| self.meets(ino, changes))?;
-        if let Op::Rmdir { parent, name } | Op::RemoveTree { parent, name } = op {
+        if let Op::Rmdir { parent, name } | Op::RemoveTree { parent, name, .. } = op {
             match self.ns.lookup(&Cred::ROOT, *parent, name) {
                 // Whether it is empty is the decoupled side's matter.
                 Ok(Some(ino)) if self.ns.decouplings_of(ino).next().is_some() => {

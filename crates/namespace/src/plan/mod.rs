@@ -71,7 +71,7 @@ pub fn plan<S: PlanState>(
         Op::Link { ino, parent, name } => names::link(state, *ino, *parent, name, ctx, out),
         Op::Unlink { parent, name } => names::unlink(state, *parent, name, ctx, out),
         Op::Rmdir { parent, name } => names::rmdir(state, *parent, name, ctx, out),
-        Op::RemoveTree { parent, name } => names::remove_tree(state, *parent, name, ctx, out),
+        Op::RemoveTree { parent, name, ino } => names::remove_tree(state, *parent, name, *ino, ctx, out),
         Op::Rename { from, from_name, to, to_name, how } => {
             rename::rename(state, (*from, from_name), (*to, to_name), *how, ctx, out)
         }

@@ -78,13 +78,17 @@ pub(super) fn remove_tree<S: PlanState>(
     state: &S,
     parent: Ino,
     name: &Name,
+    ino: Ino,
     ctx: &Context<'_>,
     out: &mut Vec<Event>,
 ) -> Result<Planned, Fault> {
-    let is_dir =
-        |victim: &InodeFacts| if victim.kind == Kind::Dir { Ok(()) } else { Err(Refusal::NotDir.into()) };
+    let is_meant = |victim: &InodeFacts| match victim.kind {
+        Kind::Dir if victim.ino == ino => Ok(()),
+        Kind::Dir => Err(Refusal::Stale.into()),
+        _ => Err(Refusal::NotDir.into()),
+    };
     let is_open = |_| true;
-    remove(state, parent, name, is_dir, &Context { is_open: &is_open, ..*ctx }, out)
+    remove(state, parent, name, is_meant, &Context { is_open: &is_open, ..*ctx }, out)
 }
 
 /// Takes a name away from an inode that `fits`.

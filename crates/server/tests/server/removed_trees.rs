@@ -10,8 +10,9 @@ use chiton_wire::{Answer, Call, Failure, LeaseMode, Query};
 
 use crate::rig::{Asks, Rig, eventually, figure, file, name, quiet, refused, session};
 
-fn remove(parent: Ino, text: &str) -> Op {
-    Op::RemoveTree { parent, name: name(text) }
+/// Of the directory `a` of the root.
+fn remove(ino: Ino) -> Op {
+    Op::RemoveTree { parent: Ino::ROOT, name: name("a"), ino }
 }
 
 fn call(op: Op) -> Call {
@@ -69,14 +70,14 @@ fn a_removed_tree_is_gone_at_once_and_freed_afterwards() {
     let rig = Rig::new();
     let server = rig.start(quiet());
     let s = session(&server);
-    let (_, bottom) = grow(&s, "a", 5, 40);
+    let (top, bottom) = grow(&s, "a", 5, 40);
     let (reader, lets_go) = stubborn(&server);
     let held = hold(&reader, bottom, "file7");
     let files = figure(&server, "/inodes");
-    s.op(remove(Ino::ROOT, "a"));
+    s.op(remove(top));
     assert_eq!(s.lookup(Ino::ROOT, "a").0, None);
     assert_eq!(s.getattr(Ino::ROOT).expect("it is there").0.nlink, 2);
-    assert_eq!(refused(s.try_call(call(remove(Ino::ROOT, "a")))), Refusal::NotFound);
+    assert_eq!(refused(s.try_call(call(remove(top)))), Refusal::NotFound);
     // The leases of another client are recalled for what they are on, and hold up nothing else.
     eventually("all but that is freed", || figure(&server, "/inodes") == files - 30 - (31 * 40 - 1));
     assert_eq!(reader.list(bottom, false), [("file7".to_owned(), held)]);
@@ -91,10 +92,10 @@ fn freeing_continues_after_a_crash() {
         let mut rig = Rig::new();
         let server = rig.start(quiet());
         let (s, (reader, lets_go)) = (session(&server), stubborn(&server));
-        let (_, bottom) = grow(&s, "a", 4, 30);
+        let (top, bottom) = grow(&s, "a", 4, 30);
         let kept = s.create(Ino::ROOT, "kept");
         hold(&reader, bottom, "file7");
-        s.op(remove(Ino::ROOT, "a"));
+        s.op(remove(top));
         s.commit();
         if checkpoint {
             eventually("only that is left", || figure(&server, "/inodes") == 4);
@@ -123,12 +124,12 @@ fn a_tree_that_is_not_in_memory_is_removed() {
             ino: Ino::ROOT,
             change: AttrChange { mode: Some(chiton_types::Mode(0o777)), ..AttrChange::default() },
         });
-        grow(&As(&s, cred.clone()), "a", 6, 300);
+        let (top, _) = grow(&As(&s, cred.clone()), "a", 6, 300);
         drop(s);
         server.shutdown().expect("ends");
         let server = rig.start(quiet());
         let s = session(&server);
-        As(&s, cred).op(remove(Ino::ROOT, "a"));
+        As(&s, cred).op(remove(top));
         all_is_freed(&server);
     }
 }
@@ -143,7 +144,7 @@ fn open_files_of_a_removed_tree_live_until_they_are_closed() {
     let Ok(Answer::Op { outcome, .. }) = answer else { panic!("{answer:?}") };
     let open = outcome.attr.expect("made").ino;
     s.query(Query::Open { ino: top, want: chiton_types::access::READ }).expect("a directory that is read");
-    s.op(remove(Ino::ROOT, "a"));
+    s.op(remove(top));
     eventually("all else is freed", || figure(&server, "/inodes") == 3);
     assert_eq!(s.getattr(open).expect("it is open").0.nlink, 0);
     assert_eq!(s.list(top, false), []);
@@ -171,9 +172,9 @@ fn only_root_and_the_owner_of_all_directories_remove_a_tree_as_one() {
     let mode = |mode| AttrChange { mode: Some(chiton_types::Mode(mode)), ..AttrChange::default() };
     let of = |uid| AttrChange { uid: Some(uid), ..AttrChange::default() };
     set(Ino::ROOT, mode(0o777));
-    let (_, bottom) = grow(&owner, "a", 3, 3);
+    let (top, bottom) = grow(&owner, "a", 3, 3);
     let is_refused = |why: &str, refusal| {
-        assert_eq!(refused(owner.try_call(call(remove(Ino::ROOT, "a")))), refusal, "{why}");
+        assert_eq!(refused(owner.try_call(call(remove(top)))), refusal, "{why}");
         assert!(s.lookup(Ino::ROOT, "a").0.is_some(), "{why}");
     };
     set(bottom, of(8));
@@ -190,19 +191,19 @@ fn only_root_and_the_owner_of_all_directories_remove_a_tree_as_one() {
     is_refused("the directory above", Refusal::Access);
     set(Ino::ROOT, mode(0o777));
     let stranger = As(&s, Cred::new(9, 9, &[]));
-    assert_eq!(refused(stranger.try_call(call(remove(Ino::ROOT, "a")))), Refusal::NotPermitted);
+    assert_eq!(refused(stranger.try_call(call(remove(top)))), Refusal::NotPermitted);
     // A file of another owner in a directory of the caller's may go, as with unlink.
     let theirs = s.create(bottom, "theirs");
     set(theirs, of(8));
-    owner.op(remove(Ino::ROOT, "a"));
+    owner.op(remove(top));
     assert_eq!(s.lookup(Ino::ROOT, "a").0, None);
     all_is_freed(&server);
     // Root needs to own nothing, and could make mutable what is immutable.
-    let (_, bottom) = grow(&owner, "a", 3, 3);
+    let (top, bottom) = grow(&owner, "a", 3, 3);
     set(bottom, mode(0));
     let kept = s.lookup(bottom, "file1").0.expect("there").ino;
     s.op(Op::SetFlags { ino: kept, flags: Attr::IMMUTABLE });
-    s.op(remove(Ino::ROOT, "a"));
+    s.op(remove(top));
     all_is_freed(&server);
 }
 
@@ -211,9 +212,9 @@ fn trees_that_are_governed_within_are_not_removed_as_one() {
     let rig = Rig::new();
     let server = rig.start(quiet());
     let s = session(&server);
-    let (_, bottom) = grow(&s, "a", 2, 2);
+    let (top, bottom) = grow(&s, "a", 2, 2);
     let is_refused = |why: &str, refusal| {
-        assert_eq!(refused(s.try_call(call(remove(Ino::ROOT, "a")))), refusal, "{why}");
+        assert_eq!(refused(s.try_call(call(remove(top)))), refusal, "{why}");
         assert!(s.lookup(Ino::ROOT, "a").0.is_some(), "{why}");
     };
     let policy = b"chiton.policy".to_vec();
@@ -222,12 +223,14 @@ fn trees_that_are_governed_within_are_not_removed_as_one() {
     is_refused("a policy inside", Refusal::CrossDevice);
     s.op(Op::RemoveXattr { ino: bottom, name: policy.clone() });
     let value = b"durability: none".to_vec();
-    let top = s.lookup(Ino::ROOT, "a").0.expect("there").ino;
     s.op(Op::SetXattr { ino: top, name: policy.clone(), value, how: XattrHow::Set });
     is_refused("a subtree that is not journalled", Refusal::CrossDevice);
     s.op(Op::RemoveXattr { ino: top, name: policy });
-    assert_eq!(refused(s.try_call(call(remove(bottom, "file0")))), Refusal::NotDir);
-    s.op(remove(Ino::ROOT, "a"));
+    assert_eq!(
+        refused(s.try_call(call(Op::RemoveTree { parent: bottom, name: name("file0"), ino: bottom }))),
+        Refusal::NotDir
+    );
+    s.op(remove(top));
     all_is_freed(&server);
 }
 
@@ -236,10 +239,10 @@ fn names_leave_a_removed_tree_and_no_directory_enters_it() {
     let rig = Rig::new();
     let server = rig.start(quiet());
     let (s, (reader, lets_go)) = (session(&server), stubborn(&server));
-    let (_, bottom) = grow(&s, "a", 2, 2);
+    let (top, bottom) = grow(&s, "a", 2, 2);
     let live = s.mkdir(Ino::ROOT, "live");
     let held = hold(&reader, bottom, "file1");
-    s.op(remove(Ino::ROOT, "a"));
+    s.op(remove(top));
     let rename = |from, text: &str, to| {
         let (from_name, to_name) = (name(text), name("moved"));
         call(Op::Rename { from, from_name, to, to_name, how: RenameHow::Replace })
@@ -249,7 +252,7 @@ fn names_leave_a_removed_tree_and_no_directory_enters_it() {
         Refusal::NotFound,
         "it would be freed"
     );
-    // What the server has not freed yet may be moved out.
+    // Names that the server has not freed yet may be moved out.
     reader.try_call(rename(bottom, "file1", live)).expect("moved");
     lets_go.store(true, Ordering::SeqCst);
     eventually("the rest is freed", || figure(&server, "/inodes") == 3);

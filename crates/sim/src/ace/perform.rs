@@ -180,9 +180,11 @@ impl Machine {
         self.mkdir(&format!("{path}/d"))?;
         self.create(&format!("{path}/d/f"), 100)?;
         self.create(&format!("{path}/f"), 30_000)?;
-        let Some((parent, name)) = self.at(path) else { return self.absent(path) };
+        let (Some((parent, name)), Some(ino)) = (self.at(path), self.model.find(path)) else {
+            return self.absent(path);
+        };
         self.change(Change::RemoveTree { parent, name: name.clone() }, |client| {
-            client.remove_tree(&client.caller(), parent, name.as_bytes())
+            client.remove_tree(&client.caller(), parent, name.as_bytes(), ino)
         })
     }
 
