@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   trivial_fs ── mounted ──▶ mdtest, seqio        what FUSE allows
+//!   a server   ── library ──▶ mdtest               what a server allows
 //!   echo          ── socket ─▶ round trips         what a wire allows
 //!   group_commit  ── disk ───▶ durable records     what a journal allows
 //!                                  │
@@ -13,7 +14,7 @@
 //! ```
 //!
 //! Invariants:
-//! - A baseline holds no line of Chiton's own code paths (only its clock).
+//! - A baseline holds no line of Chiton's own code paths (only its clock). A load reaches a server without a mount by `library` alone.
 //! - Baseline and subject are measured in alternation, never one after the other ([`report::compare`]).
 //! - Every generator counts its actual operations; a failed operation is an error, not a fast operation.
 
@@ -24,13 +25,27 @@
 )]
 
 pub mod report;
+
 pub mod trivial_fs;
 pub mod trivial_mount;
 
 pub mod echo;
 pub mod group_commit;
-pub mod mdtest;
 pub mod seqio;
+
+pub mod hierarchy;
+pub mod mdtest;
+pub mod metarates;
+pub mod tasks;
+
+pub mod replay;
+pub mod trace;
+
+mod library;
+mod target;
+
+pub mod confidence;
+pub mod summary;
 
 mod stopwatch;
 mod trivial_tree;

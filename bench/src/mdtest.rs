@@ -1,243 +1,329 @@
-//! Many processes that create, stat and remove files, as `mdtest -F -n N -d DIR -u -w BYTES -C -T -r` does.
-//!
-//! Processes, not threads: threads of one process share the kernel's descriptor table and (under FUSE) look
-//! like one caller. The generator runs the current program again; a host calls
-//! [`child_main_if_requested`] first thing in its `main`.
+//! The benchmark mdtest: tasks create, stat, read and remove files and directories in a tree, with the original's options.
 //!
 //! ```text
-//!   parent   go ─┬──────────────▶ go ─┬───────────▶ …        one line down each child's stdin
-//!   child 0      └ create … done ─────┘                      answers with the clock when it was done
-//!   child 1      └ create ..... done ─┘
-//!            │◀── seconds ──▶│  until the slowest was done
+//!   DIR/test-dir.0-0/mdtest_tree.0 ─┬─ file.mdtest.RANK.0 …         node 0
+//!                                   └─ mdtest_tree.0.1 ─┬─ …        node 1 of branch 2: its parent is (1 - 1) / 2
+//!                                                       └─ mdtest_tree.0.3
 //! ```
 //!
+//! With `unique_dirs` each task has a tree of its own, else all work in that of task 0.
+//!
 //! Invariants:
-//! - No child begins a phase before all have ended the one before.
-//! - A failed operation ends the run with its errno; a rate is of operations that succeeded.
-//! - The directories it made are gone afterwards, if all phases passed.
+//! - A file or directory is named after the task that made it; with a stride, other tasks stat, read and remove it.
+//! - What a run made is gone afterwards, if it had the phase of removal.
 
-use std::fmt::Display;
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::str::FromStr;
-use std::time::Duration;
+use std::io;
 
-use rustix::fs::{Mode, OFlags};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::stopwatch;
+use crate::target::Target;
+use crate::tasks::{Seat, Task};
 
-const CHILD_ARGUMENT: &str = "__mdtest-child";
-const PHASES: [(&str, Operation); 3] = [("create", create), ("stat", stat), ("remove", remove)];
+pub const FILE_CREATION: &str = "File creation";
+pub const FILE_STAT: &str = "File stat";
+pub const FILE_READ: &str = "File read";
+pub const FILE_REMOVAL: &str = "File removal";
+pub const DIRECTORY_CREATION: &str = "Directory creation";
+pub const DIRECTORY_STAT: &str = "Directory stat";
+pub const DIRECTORY_REMOVAL: &str = "Directory removal";
+pub const TREE_CREATION: &str = "Tree creation";
+pub const TREE_REMOVAL: &str = "Tree removal";
 
-/// An operation on a path; create also writes the bytes.
-type Operation = fn(&str, &[u8]) -> rustix::io::Result<()>;
+/// Bytes that IO500's mdtest-hard writes to each file.
+pub const HARD_BYTES: usize = 3_901;
 
-/// Settings of a run.
-#[derive(Clone, Debug)]
-pub struct MdtestOptions {
-    /// An existing directory; everything happens in a new one below it.
-    pub dir: PathBuf,
-    /// Processes that run side by side, at least one.
-    pub processes: usize,
-    /// Files that each of them makes.
-    pub files_per_process: u64,
-    /// A directory for each process, instead of one that all share.
+/// The settings; the letters are the original's.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Mdtest {
+    /// Work on files (`-D` leaves them out).
+    pub files: bool,
+    /// Work on directories (`-F` leaves them out).
+    pub directories: bool,
+    /// Files, and as many directories, of each task (`-n`).
+    pub items: u64,
+    /// Levels of directories below the root of a tree (`-z`).
+    pub depth: u32,
+    /// Directories in each directory of a tree (`-b`).
+    pub branch: u64,
+    /// Items lie in the lowest directories only (`-L`).
+    pub leaf_only: bool,
+    /// A tree for each task (`-u`).
     pub unique_dirs: bool,
-    /// Bytes that are written to each file, in one piece, when it is created; 0: files stay empty.
-    pub file_bytes: usize,
+    /// Bytes that are written to each file when it is made (`-w`).
+    pub write_bytes: usize,
+    /// Bytes that are read of each file (`-e`).
+    pub read_bytes: usize,
+    /// After the writes of a file, make it durable (`-y`).
+    pub fsync: bool,
+    /// A task works on the items that the task so many ranks further made (`-N`): once that far for stat, twice for read, three times
+    /// for removal.
+    pub stride: usize,
+    /// Empty files are made, and files examined and removed, so many in a call; 1: one by one.
+    pub batch: usize,
+    /// Which phases there are (`-C -T -E -r`).
+    pub parts: Parts,
+    /// Numbers the folder in which all of it happens.
+    pub iteration: usize,
 }
 
-/// One phase of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Phase {
-    /// `create`, `stat` or `remove`.
-    pub name: &'static str,
-    /// Operations of all processes together.
-    pub ops: u64,
-    /// From the common start until the slowest process was done.
-    pub seconds: f64,
+/// Phases that are asked for.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Parts {
+    pub create: bool,
+    pub stat: bool,
+    pub read: bool,
+    pub remove: bool,
 }
 
-impl Phase {
-    /// Operations per second of all processes together.
-    pub fn ops_per_second(&self) -> f64 {
-        self.ops as f64 / self.seconds
-    }
+impl Parts {
+    pub const ALL: Parts = Parts { create: true, stat: true, read: true, remove: true };
 }
 
-/// Runs the three phases, by running the current program again once per process.
-///
-/// # Errors
-/// A process could not be started, ended early, or an operation failed (the message names it and its path).
-pub fn run(options: &MdtestOptions) -> io::Result<Vec<Phase>> {
-    run_with_program(Path::new("/proc/self/exe"), options)
-}
-
-/// [`run`] with another program that calls [`child_main_if_requested`].
-///
-/// # Errors
-/// As [`run`].
-pub fn run_with_program(program: &Path, options: &MdtestOptions) -> io::Result<Vec<Phase>> {
-    assert!(options.processes >= 1, "mdtest needs a process");
-    let top = options.dir.join(format!("mdtest.{}", std::process::id()));
-    std::fs::create_dir(&top)?;
-    let mut dirs = Vec::new();
-    let mut workers = Vec::new();
-    for rank in 0..options.processes {
-        let dir = if options.unique_dirs { top.join(format!("rank.{rank}")) } else { top.join("shared") };
-        if options.unique_dirs || rank == 0 {
-            std::fs::create_dir(&dir)?;
-            dirs.push(dir.clone());
-        }
-        workers.push(Worker::spawn(program, &dir, rank, options)?);
-    }
-    for worker in &mut workers {
-        worker.reply()?;
-    }
-    let mut phases = Vec::new();
-    for (name, _) in PHASES {
-        let start = stopwatch::now();
-        for worker in &mut workers {
-            worker.go()?;
-        }
-        let mut end = start;
-        for worker in &mut workers {
-            end = end.max(worker.reply()?);
-        }
-        let ops = options.processes as u64 * options.files_per_process;
-        phases.push(Phase { name, ops, seconds: (end - start).as_secs_f64() });
-    }
-    for worker in workers {
-        worker.finish()?;
-    }
-    dirs.push(top);
-    dirs.iter().try_for_each(std::fs::remove_dir)?;
-    Ok(phases)
-}
-
-/// Turns this process into a child of [`run`] if it was started as one; then it does not return.
-pub fn child_main_if_requested() {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_none_or(|first| first != CHILD_ARGUMENT) {
-        return;
-    }
-    let rest: Option<Vec<String>> = arguments.map(|a| a.into_string().ok()).collect();
-    let outcome = rest.ok_or_else(|| io::Error::other("an argument is not text")).and_then(|a| child(&a));
-    if let Err(error) = outcome {
-        println!("error {error}");
-        std::process::exit(1);
-    }
-    std::process::exit(0);
-}
-
-fn child(arguments: &[String]) -> io::Result<()> {
-    let [dir, rank, files, bytes] = arguments else {
-        return Err(io::Error::other("want DIR RANK FILES BYTES"));
-    };
-    let (rank, files): (usize, u64) = (parse(rank)?, parse(files)?);
-    let content = vec![0x5a; parse(bytes)?];
-    let mut go = io::stdin().lock();
-    let mut line = String::new();
-    answer_done()?;
-    for (name, operation) in PHASES {
-        line.clear();
-        if go.read_line(&mut line)? == 0 {
-            return Err(io::Error::other("the parent is gone"));
-        }
-        let mut path = format!("{dir}/file.{rank}.");
-        let prefix = path.len();
-        for i in 0..files {
-            path.truncate(prefix);
-            path.push_str(&i.to_string());
-            operation(&path, &content)
-                .map_err(|errno| io::Error::other(format!("{name} {path}: {errno}")))?;
-        }
-        answer_done()?;
-    }
-    Ok(())
-}
-
-fn answer_done() -> io::Result<()> {
-    let now = stopwatch::now();
-    let mut out = io::stdout().lock();
-    writeln!(out, "done {}", now.as_nanos())?;
-    out.flush()
-}
-
-fn create(path: &str, content: &[u8]) -> rustix::io::Result<()> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?;
-    let mut rest = content;
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(&file, rest)?..];
-    }
-    Ok(())
-}
-
-fn stat(path: &str, _: &[u8]) -> rustix::io::Result<()> {
-    rustix::fs::stat(path).map(drop)
-}
-
-fn remove(path: &str, _: &[u8]) -> rustix::io::Result<()> {
-    rustix::fs::unlink(path)
-}
-
-fn parse<T: FromStr<Err: Display>>(text: &str) -> io::Result<T> {
-    text.trim().parse().map_err(|error| io::Error::other(format!("cannot read {text:?}: {error}")))
-}
-
-/// The parent's view of one child process.
-struct Worker {
-    child: Child,
-    go: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Worker {
-    fn spawn(program: &Path, dir: &Path, rank: usize, options: &MdtestOptions) -> io::Result<Worker> {
-        let mut child = Command::new(program)
-            .arg(CHILD_ARGUMENT)
-            .arg(dir)
-            .args([rank.to_string(), options.files_per_process.to_string(), options.file_bytes.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let go = child.stdin.take().expect("stdin was asked for");
-        let answers = BufReader::new(child.stdout.take().expect("stdout was asked for"));
-        Ok(Worker { child, go, answers })
-    }
-
-    fn go(&mut self) -> io::Result<()> {
-        self.go.write_all(b"go\n")
-    }
-
-    /// When the child was done, on the machine's monotonic clock.
-    fn reply(&mut self) -> io::Result<Duration> {
-        let mut line = String::new();
-        self.answers.read_line(&mut line)?;
-        match line.trim_end().split_once(' ') {
-            Some(("done", at)) => parse(at).map(Duration::from_nanos),
-            Some(("error", what)) => Err(io::Error::other(format!("mdtest process: {what}"))),
-            _ => Err(io::Error::other(
-                "mdtest process ended early: its main does not call child_main_if_requested",
-            )),
+impl Mdtest {
+    /// Empty files in one directory: create, stat, remove.
+    pub fn files(items: u64) -> Mdtest {
+        Mdtest {
+            files: true,
+            directories: false,
+            items,
+            depth: 0,
+            branch: 1,
+            leaf_only: false,
+            unique_dirs: false,
+            write_bytes: 0,
+            read_bytes: 0,
+            fsync: false,
+            stride: 0,
+            batch: 1,
+            parts: Parts { read: false, ..Parts::ALL },
+            iteration: 0,
         }
     }
 
-    fn finish(mut self) -> io::Result<()> {
-        let status = self.child.wait()?;
-        if status.success() { Ok(()) } else { Err(io::Error::other(format!("mdtest process: {status}"))) }
+    /// As IO500's mdtest-easy: empty files in directories of each task's own.
+    pub fn easy(items: u64) -> Mdtest {
+        Mdtest { unique_dirs: true, leaf_only: true, stride: 1, ..Mdtest::files(items) }
+    }
+
+    /// As IO500's mdtest-hard: small files in one directory that all tasks share.
+    pub fn hard(items: u64) -> Mdtest {
+        let (write_bytes, read_bytes, parts) = (HARD_BYTES, HARD_BYTES, Parts::ALL);
+        Mdtest { write_bytes, read_bytes, parts, stride: 1, ..Mdtest::files(items) }
+    }
+
+    /// As [`Mdtest::nodes`], unless there are more than a million.
+    pub fn nodes_checked(&self) -> Option<u64> {
+        let level = |level| self.branch.checked_pow(level);
+        let nodes = (0..=self.depth).try_fold(0_u64, |sum, at| sum.checked_add(level(at)?))?;
+        (nodes <= 1_000_000).then_some(nodes)
+    }
+
+    /// Directories of a tree.
+    pub fn nodes(&self) -> u64 {
+        (0..=self.depth).map(|level| self.branch.pow(level)).sum()
+    }
+
+    /// Directories that hold items.
+    pub fn nodes_with_items(&self) -> u64 {
+        if self.leaf_only { self.branch.pow(self.depth) } else { self.nodes() }
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        let Parts { create, stat, read, remove } = self.parts;
+        let (dirs, files) = (self.directories, self.files);
+        let all = [
+            (create, Step::TreeCreation),
+            (dirs && create, Step::Directories(Act::Create)),
+            (dirs && stat, Step::Directories(Act::Stat)),
+            (dirs && remove, Step::Directories(Act::Remove)),
+            (files && create, Step::Files(Act::Create)),
+            (files && stat, Step::Files(Act::Stat)),
+            (files && read, Step::Files(Act::Read)),
+            (files && remove, Step::Files(Act::Remove)),
+            (remove, Step::TreeRemoval),
+        ];
+        all.into_iter().filter_map(|(is_wanted, step)| is_wanted.then_some(step)).collect()
+    }
+
+    pub(crate) fn phases(&self) -> Vec<&'static str> {
+        self.steps().into_iter().map(Step::name).collect()
+    }
+
+    pub(crate) fn task<'a>(&'a self, target: &'a dyn Target, seat: Seat) -> MdtestTask<'a> {
+        MdtestTask { load: self, steps: self.steps(), content: vec![0x5a; self.write_bytes], target, seat }
+    }
+
+    fn top(&self) -> String {
+        format!("test-dir.0-{}", self.iteration)
+    }
+
+    /// The parent's path and the name of each directory of a tree, parents first.
+    fn tree(&self, owner: usize) -> Vec<(String, String)> {
+        let mut nodes: Vec<(String, String)> = vec![(self.top(), format!("mdtest_tree.{owner}"))];
+        for node in 1..self.nodes() {
+            let (dir, name) = &nodes[((node - 1) / self.branch) as usize];
+            nodes.push((format!("{dir}/{name}"), format!("mdtest_tree.{owner}.{node}")));
+        }
+        nodes
     }
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // Already reaped after `finish`; otherwise the run failed, and the process is abandoned.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    TreeCreation,
+    Directories(Act),
+    Files(Act),
+    TreeRemoval,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    Create,
+    Stat,
+    Read,
+    Remove,
+}
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Step::TreeCreation => TREE_CREATION,
+            Step::Directories(Act::Create) => DIRECTORY_CREATION,
+            Step::Directories(Act::Stat | Act::Read) => DIRECTORY_STAT,
+            Step::Directories(Act::Remove) => DIRECTORY_REMOVAL,
+            Step::Files(Act::Create) => FILE_CREATION,
+            Step::Files(Act::Stat) => FILE_STAT,
+            Step::Files(Act::Read) => FILE_READ,
+            Step::Files(Act::Remove) => FILE_REMOVAL,
+            Step::TreeRemoval => TREE_REMOVAL,
+        }
     }
+}
+
+impl Act {
+    /// How many strides further the maker of the items is.
+    fn strides(self) -> usize {
+        match self {
+            Act::Create => 0,
+            Act::Stat => 1,
+            Act::Read => 2,
+            Act::Remove => 3,
+        }
+    }
+}
+
+/// A task of it.
+pub(crate) struct MdtestTask<'a> {
+    load: &'a Mdtest,
+    steps: Vec<Step>,
+    content: Vec<u8>,
+    target: &'a dyn Target,
+    seat: Seat,
+}
+
+impl Task for MdtestTask<'_> {
+    fn run(&mut self, phase: usize) -> io::Result<u64> {
+        match self.steps[phase] {
+            Step::TreeCreation => self.make_tree(),
+            Step::Directories(act) => self.items("dir", act),
+            Step::Files(act) => self.items("file", act),
+            Step::TreeRemoval => self.remove_tree(),
+        }
+    }
+}
+
+impl MdtestTask<'_> {
+    fn has_tree(&self) -> bool {
+        self.load.unique_dirs || self.seat.rank == 0
+    }
+
+    fn make_tree(&self) -> io::Result<u64> {
+        if !self.has_tree() {
+            return Ok(0);
+        }
+        let top = self.load.top();
+        match self.target.mkdir("", &top) {
+            // Of another task, or of an earlier run with a part of the phases.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(|e| named(&e, "", &top))?,
+        }
+        let tree = self.load.tree(self.seat.rank);
+        for (dir, name) in &tree {
+            self.target.mkdir(dir, name).map_err(|e| named(&e, dir, name))?;
+        }
+        Ok(tree.len() as u64)
+    }
+
+    fn remove_tree(&self) -> io::Result<u64> {
+        if !self.has_tree() {
+            return Ok(0);
+        }
+        let tree = self.load.tree(self.seat.rank);
+        for (dir, name) in tree.iter().rev() {
+            self.target.rmdir(dir, name).map_err(|e| named(&e, dir, name))?;
+        }
+        // The last task to come here succeeds.
+        match self.target.rmdir("", &self.load.top()) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {}
+            removed => removed.map_err(|e| named(&e, "", &self.load.top()))?,
+        }
+        Ok(tree.len() as u64)
+    }
+
+    fn items(&self, kind: &str, act: Act) -> io::Result<u64> {
+        let load = self.load;
+        let maker = (self.seat.rank + act.strides() * load.stride) % self.seat.tasks;
+        let tree = load.tree(if load.unique_dirs { maker } else { 0 });
+        let holders = &tree[(load.nodes() - load.nodes_with_items()) as usize..];
+        let each = load.items.div_ceil(holders.len() as u64);
+        let mut next = 0;
+        for (dir, name) in holders {
+            let dir = format!("{dir}/{name}");
+            let end = (next + each).min(load.items);
+            self.items_of(&dir, &format!("{kind}.mdtest.{maker}."), next..end, act)?;
+            next = end;
+        }
+        Ok(load.items)
+    }
+
+    fn items_of(&self, dir: &str, prefix: &str, numbers: std::ops::Range<u64>, act: Act) -> io::Result<()> {
+        let (target, load) = (self.target, self.load);
+        let is_file = prefix.starts_with("file");
+        let by_batches =
+            load.batch > 1 && is_file && act != Act::Read && (act != Act::Create || load.write_bytes == 0);
+        if by_batches {
+            let names: Vec<String> = numbers.map(|number| format!("{prefix}{number}")).collect();
+            let some = |names: &[String]| match act {
+                Act::Create => target.create_each(dir, names),
+                Act::Stat | Act::Read => target.stat_each(dir, names),
+                Act::Remove => target.unlink_each(dir, names),
+            };
+            return names
+                .chunks(load.batch)
+                .try_for_each(|names| some(names).map_err(|e| named(&e, dir, &names[0])));
+        }
+        let mut name = String::new();
+        for number in numbers {
+            name.clear();
+            name.push_str(prefix);
+            name.push_str(&number.to_string());
+            let done = match act {
+                Act::Create if is_file => target.create(dir, &name, &self.content, load.fsync),
+                Act::Create => target.mkdir(dir, &name),
+                Act::Stat => target.stat(dir, &name),
+                Act::Read => target.read(dir, &name, load.read_bytes),
+                Act::Remove if is_file => target.unlink(dir, &name),
+                Act::Remove => target.rmdir(dir, &name),
+            };
+            done.map_err(|e| named(&e, dir, &name))?;
+        }
+        Ok(())
+    }
+}
+
+/// The error with the path to which it happened.
+pub(crate) fn named(error: &io::Error, dir: &str, name: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{dir}/{name}: {error}"))
 }
 
 #[cfg(test)]
@@ -245,15 +331,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn create_writes_all_bytes() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("file");
-        let path = path.to_str().expect("text");
-        for content in [&b""[..], &[7; 5_000]] {
-            create(path, content).expect("created");
-            assert_eq!(std::fs::read(path).expect("read"), content);
-            assert_eq!(create(path, content), Err(rustix::io::Errno::EXIST));
-            remove(path, content).expect("removed");
+    fn trees_have_the_original_s_shape() {
+        let load = Mdtest { depth: 2, branch: 2, ..Mdtest::files(10) };
+        let paths: Vec<String> =
+            load.tree(3).into_iter().map(|(dir, name)| format!("{dir}/{name}")).collect();
+        assert_eq!(paths.len() as u64, load.nodes());
+        assert_eq!(paths[0], "test-dir.0-0/mdtest_tree.3");
+        assert_eq!(paths[6], "test-dir.0-0/mdtest_tree.3/mdtest_tree.3.2/mdtest_tree.3.6");
+        for (depth, branch, nodes, leaves) in [(0, 1, 1, 1), (0, 9, 1, 1), (3, 1, 4, 1), (2, 3, 13, 9)] {
+            let load = Mdtest { depth, branch, leaf_only: true, ..Mdtest::files(1) };
+            assert_eq!((load.nodes(), load.nodes_with_items()), (nodes, leaves), "{depth} {branch}");
         }
+    }
+
+    #[test]
+    fn phases_are_those_that_are_asked_for() {
+        let all = Mdtest { directories: true, parts: Parts::ALL, ..Mdtest::files(1) };
+        assert_eq!(all.phases().len(), 9);
+        let none = Parts { create: false, stat: false, read: false, remove: false };
+        let only_stat = Mdtest { parts: Parts { stat: true, ..none }, ..Mdtest::files(1) };
+        assert_eq!(only_stat.phases(), [FILE_STAT]);
+        let hard = [TREE_CREATION, FILE_CREATION, FILE_STAT, FILE_READ, FILE_REMOVAL, TREE_REMOVAL];
+        assert_eq!(Mdtest::hard(1).phases(), hard);
     }
 }

@@ -13,6 +13,8 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
+use crate::confidence::Estimate;
+
 /// Median, least and most of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
@@ -48,6 +50,8 @@ pub struct Row {
     pub bound_by: String,
     /// Rounds that it is the median of.
     pub runs: usize,
+    /// The ratio of each round.
+    pub ratios: Vec<f64>,
 }
 
 impl Row {
@@ -62,6 +66,7 @@ impl Row {
             baseline: Spread::of(baseline),
             ours: measured.then(|| Spread::of(ours)),
             ratio: measured.then(|| Spread::of(&ratios).median),
+            ratios,
             target: None,
             bound_by: String::new(),
             runs: baseline.len(),
@@ -76,6 +81,11 @@ impl Row {
     /// Sets the limiting resource.
     pub fn with_bound(self, bound_by: &str) -> Row {
         Row { bound_by: bound_by.into(), ..self }
+    }
+
+    /// Mean and confidence of the ratio.
+    pub fn estimate(&self, level: f64) -> Option<Estimate> {
+        (!self.ratios.is_empty()).then(|| Estimate::of(&self.ratios, level))
     }
 
     /// Whether the target is reached; `None` without a target or a figure of ours.
@@ -111,6 +121,8 @@ pub fn compare(
 pub struct Report {
     /// In the order of measuring.
     pub rows: Vec<Row>,
+    /// Percent of confidence with which the mean ratio is shown, if it is.
+    pub confidence: Option<f64>,
 }
 
 impl Report {
@@ -118,19 +130,14 @@ impl Report {
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
-        table.set_header([
-            "",
-            "unit",
-            "baseline",
-            "ours",
-            "ratio",
-            "target",
-            "bound by",
-            "n",
-            "min..max (baseline, ours)",
-        ]);
+        let mut heads =
+            ["", "unit", "baseline", "ours", "ratio", "target", "bound by", "n", "min..max (baseline, ours)"]
+                .map(str::to_owned)
+                .to_vec();
+        heads.extend(self.confidence.map(|level| format!("mean ratio ± ({level} %)")));
+        table.set_header(heads);
         for row in &self.rows {
-            table.add_row([
+            let mut cells = vec![
                 row.name.clone(),
                 row.unit.into(),
                 figure(row.baseline.median),
@@ -140,7 +147,9 @@ impl Report {
                 row.bound_by.clone(),
                 row.runs.to_string(),
                 spread_cell(row),
-            ]);
+            ];
+            cells.extend(self.confidence.map(|level| estimate_cell(row, level)));
+            table.add_row(cells);
         }
         for column in [2, 3, 4, 5, 7] {
             if let Some(column) = table.column_mut(column) {
@@ -151,7 +160,12 @@ impl Report {
     }
 
     pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("rows of numbers and text become JSON")
+        let mut report = serde_json::json!(self);
+        for (row, shown) in self.rows.iter().zip(report["rows"].as_array_mut().into_iter().flatten()) {
+            shown["ratio_estimate"] =
+                serde_json::json!(self.confidence.and_then(|level| row.estimate(level)));
+        }
+        serde_json::to_string_pretty(&report).expect("rows of numbers and text become JSON")
     }
 
     /// Prints it to standard output, as JSON or as a table.
@@ -169,6 +183,14 @@ fn target_cell(row: &Row) -> String {
     }
 }
 
+fn estimate_cell(row: &Row, level: f64) -> String {
+    match row.estimate(level) {
+        Some(Estimate { mean, half_width: Some(half_width), .. }) => format!("{mean:.2} ± {half_width:.2}"),
+        Some(estimate) => format!("{:.2}", estimate.mean),
+        None => "n/a".into(),
+    }
+}
+
 fn spread_cell(row: &Row) -> String {
     let range = |s: &Spread| format!("{}..{}", figure(s.min), figure(s.max));
     match &row.ours {
@@ -178,7 +200,7 @@ fn spread_cell(row: &Row) -> String {
 }
 
 /// Three significant digits and more, thousands apart: `1,234,567`, `12.3`.
-fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     if value.abs() < 100.0 {
         return format!("{value:.1}");
     }
@@ -241,7 +263,7 @@ mod tests {
             Row::new("create", "ops/s", &[1_234_567.0], &[617_283.5]).with_target(0.5).with_bound("the wire"),
             Row::new("remove", "ops/s", &[12.34], &[]),
         ];
-        let report = Report { rows };
+        let report = Report { rows, ..Report::default() };
         let table = report.table();
         for expected in ["1,234,567", "0.50 ok", "the wire", "12.3", "n/a"] {
             assert!(table.contains(expected), "no {expected} in\n{table}");
@@ -249,5 +271,16 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&report.json()).expect("valid JSON");
         assert_eq!(json["rows"][0]["ratio"], 0.5);
         assert!(json["rows"][1]["ours"].is_null());
+        assert!(json["rows"][0]["ratio_estimate"].is_null());
+    }
+
+    #[test]
+    fn confidence_of_the_ratio_is_shown_where_it_is_asked_for() {
+        let rows = vec![Row::new("create", "ops/s", &[10.0, 10.0, 10.0], &[4.0, 5.0, 6.0])];
+        let report = Report { rows, confidence: Some(95.0) };
+        let table = report.table();
+        assert!(table.contains("mean ratio ± (95 %)") && table.contains("0.50 ± 0.25"), "{table}");
+        let json: serde_json::Value = serde_json::from_str(&report.json()).expect("valid JSON");
+        assert_eq!(json["rows"][0]["ratio_estimate"]["mean"], 0.5);
     }
 }

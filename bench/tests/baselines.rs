@@ -6,7 +6,6 @@ use std::path::Path;
 
 use chiton_bench::echo::{self, EchoOptions, Transport};
 use chiton_bench::group_commit::{self, GroupCommitOptions};
-use chiton_bench::mdtest::{self, MdtestOptions};
 use chiton_bench::seqio::{self, SeqioOptions};
 use chiton_bench::trivial_mount::TrivialMount;
 
@@ -81,37 +80,6 @@ fn dropping_a_busy_mount_detaches_it() {
     drop(mount);
     assert!(!is_mounted(&scratch.path().canonicalize().expect("a path")));
     drop(held);
-}
-
-#[test]
-fn mdtest_counts_its_operations() {
-    let scratch = scratch();
-    let mount = TrivialMount::spawn(scratch.path()).expect("a mount");
-    for (processes, unique_dirs) in [(1, true), (3, true), (3, false)] {
-        let dir = mount.dir().to_path_buf();
-        let options = MdtestOptions { dir, processes, files_per_process: 50, unique_dirs, file_bytes: 5_000 };
-        let phases =
-            mdtest::run_with_program(Path::new(env!("CARGO_BIN_EXE_mdtest")), &options).expect("a run");
-        let got: Vec<_> = phases.iter().map(|p| (p.name, p.ops)).collect();
-        let ops = 50 * processes as u64;
-        assert_eq!(got, [("create", ops), ("stat", ops), ("remove", ops)]);
-        assert!(phases.iter().all(|p| p.seconds > 0.0));
-        assert!(names(mount.dir()).is_empty());
-    }
-}
-
-#[test]
-fn mdtest_names_the_reason_when_it_fails() {
-    let scratch = scratch();
-    let options = MdtestOptions {
-        dir: scratch.path().into(),
-        processes: 2,
-        files_per_process: 1,
-        unique_dirs: false,
-        file_bytes: 0,
-    };
-    let error = mdtest::run_with_program(Path::new("/bin/true"), &options).expect_err("no mdtest in there");
-    assert!(error.to_string().contains("child_main_if_requested"), "{error}");
 }
 
 #[test]

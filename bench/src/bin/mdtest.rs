@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use chiton_bench::mdtest::{self, MdtestOptions};
+use chiton_bench::mdtest::Mdtest;
+use chiton_bench::tasks::{self, Load, Place};
 use clap::Parser;
 
 /// Metadata load: create, stat, remove.
@@ -30,22 +31,21 @@ struct Arguments {
 }
 
 fn main() -> std::io::Result<()> {
-    mdtest::child_main_if_requested();
+    tasks::child_main_if_requested();
     let arguments = Arguments::parse();
-    let phases = mdtest::run(&MdtestOptions {
-        dir: arguments.dir,
-        processes: arguments.processes.max(1),
-        files_per_process: arguments.files,
+    let load = Load::Mdtest(Mdtest {
         unique_dirs: !arguments.shared,
-        file_bytes: arguments.bytes,
-    })?;
+        write_bytes: arguments.bytes,
+        ..Mdtest::files(arguments.files)
+    });
+    let phases = tasks::run(&load, Place::directory(&arguments.dir), arguments.processes.max(1))?;
     if arguments.json {
         println!("{}", serde_json::to_string(&phases)?);
         return Ok(());
     }
     for phase in phases {
         println!(
-            "{:8} {:>10.0}/s  ({} in {:.3} s)",
+            "{:18} {:>10.0}/s  ({} in {:.3} s)",
             phase.name,
             phase.ops_per_second(),
             phase.ops,

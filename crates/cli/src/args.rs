@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::args::Bench;
 use crate::commands::auth::AuthArgs;
 use crate::commands::branch::BranchArgs;
 use crate::commands::cluster::ClusterArgs;
@@ -428,112 +429,6 @@ pub(crate) struct Load {
 pub(crate) struct Completions {
     /// The shell.
     pub(crate) shell: clap_complete::Shell,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  chiton bench mdtest --dir /mnt/chiton --processes 4 --files 10000\n  chiton bench all --quick\n  chiton bench all --only mount --only socket --json"
-)]
-pub(crate) struct Bench {
-    #[command(subcommand)]
-    pub(crate) what: BenchKind,
-}
-
-/// The measurement.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchKind {
-    /// All measurements, beside their baselines, on new file systems.
-    All(BenchAll),
-    /// Create, stat and remove many files in a directory of any file system.
-    Mdtest(Mdtest),
-    /// Write and read one large file in a directory of any file system.
-    Seqio(Seqio),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BenchAll {
-    /// Do a tenth of the work.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Only these groups; may be repeated.
-    #[arg(long, value_enum)]
-    pub(crate) only: Vec<Group>,
-    /// Where to work: a directory on the disk to be measured.
-    #[arg(long, default_value = "/var/tmp")]
-    pub(crate) dir: PathBuf,
-    /// Rounds; baseline and Chiton take turns, the median counts.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
-    pub(crate) rounds: u16,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// A group of measurements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Group {
-    /// Creates and removes through mounts.
-    Mount,
-    /// The library over a Unix socket.
-    Socket,
-    /// The library over TCP, with TLS and without.
-    Tls,
-    /// Creates by write-behind: by library and mount, alone and beside another client that creates files in the same
-    /// directory.
-    WriteBehind,
-    /// Durable creates.
-    Durable,
-    /// The pure engine: events a second, bytes an entry.
-    Engine,
-    /// One large file.
-    Seqio,
-    /// Restart with many files.
-    Restart,
-    /// Decoupled creates on a mount, creates elsewhere while a subtree is merged, branches.
-    Subtrees,
-    /// Creates in different directories with two plates, beside one; directories made and removed over plates.
-    Plates,
-    /// Calls to a server that measures them, beside one that does not.
-    Metrics,
-    /// rm -r, cp -r and du of many small files by batches, beside one call for each name.
-    Trees,
-    /// Appends to a file that other processes follow on another mount, under two policies.
-    Readers,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Mdtest {
-    /// An existing directory.
-    #[arg(long)]
-    pub(crate) dir: PathBuf,
-    /// Number of concurrent processes.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) processes: u16,
-    /// Number of files that each process creates.
-    #[arg(long, default_value_t = 10_000)]
-    pub(crate) files: u64,
-    /// Give each process its own directory.
-    #[arg(long)]
-    pub(crate) unique_dirs: bool,
-    /// Bytes written to each file when it is made, at most 64M.
-    #[arg(long, default_value = "0", value_parser = size::parse)]
-    pub(crate) bytes: u64,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Seqio {
-    /// An existing directory.
-    #[arg(long)]
-    pub(crate) dir: PathBuf,
-    /// Size of the file.
-    #[arg(long, default_value = "1G", value_parser = size::parse)]
-    pub(crate) size: u64,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ fn end_quietly_with_the_reader() {
 }
 
 fn main() -> ExitCode {
-    chiton_bench::mdtest::child_main_if_requested();
+    chiton_bench::tasks::child_main_if_requested();
     end_quietly_with_the_reader();
     if let Some(code) = mount_helper::instead() {
         return code;

@@ -3,8 +3,11 @@
 //! Baseline and Chiton take turns in each round; ratios are made within a round and their median counts, because
 //! machines are shared and noisy. Nothing here is asserted: a benchmark informs, it does not judge.
 
+pub(crate) mod args;
+
 mod durable;
 mod engine;
+mod loads;
 mod metrics;
 mod mount;
 mod plates;
@@ -21,11 +24,11 @@ mod write_behind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use chiton_bench::mdtest::{self, MdtestOptions};
 use chiton_bench::report::{Report, Row};
 use chiton_bench::seqio::SeqioOptions;
+use chiton_bench::summary::Summary;
 
-use crate::args::{Bench, BenchAll, BenchKind, Group, Mdtest, Seqio};
+use self::args::{Bench, BenchAll, BenchKind, Group, Seqio};
 use crate::failure::{Failure, Outcome};
 
 /// The amount of work.
@@ -40,7 +43,9 @@ pub(crate) struct Plan {
 pub(crate) fn run(args: &Bench) -> Outcome {
     match &args.what {
         BenchKind::All(all) => run_all(all),
-        BenchKind::Mdtest(args) => run_mdtest(args),
+        BenchKind::Mdtest(args) => loads::mdtest(args),
+        BenchKind::Metarates(args) => loads::metarates(args),
+        BenchKind::HpTrace(args) => loads::hp_trace(args),
         BenchKind::Seqio(args) => run_seqio(args),
     }
 }
@@ -69,7 +74,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Trees, "whole trees", trees::measure),
         (Group::Readers, "readers of a file during writes", readers::measure),
     ];
-    let mut report = Report::default();
+    let mut report = Report { confidence: args.ci, ..Report::default() };
     let mut failed = Vec::new();
     for (group, name, measure) in groups {
         if !args.only.is_empty() && !args.only.contains(&group) {
@@ -86,45 +91,18 @@ fn run_all(args: &BenchAll) -> Outcome {
     if failed.is_empty() { Ok(()) } else { Err(Failure::failed(failed.join("\n"))) }
 }
 
-/// Most bytes that mdtest writes to a file: it does so in one piece.
-const MDTEST_BYTES_MAX: u64 = 64 << 20;
-
-fn run_mdtest(args: &Mdtest) -> Outcome {
-    if args.bytes > MDTEST_BYTES_MAX {
-        return Err(Failure::failed("--bytes is at most 64M: chiton bench seqio measures large files"));
-    }
-    let options = MdtestOptions {
-        dir: args.dir.clone(),
-        processes: usize::from(args.processes),
-        files_per_process: args.files,
-        unique_dirs: args.unique_dirs,
-        file_bytes: args.bytes as usize,
-    };
-    let phases = mdtest::run(&options)
-        .map_err(|e| Failure::failed(format!("mdtest in {}: {e}", args.dir.display())))?;
-    if args.json {
-        println!("{}", serde_json::json!(phases));
-        return Ok(());
-    }
-    for phase in phases {
-        println!("{:8} {:>10.0} /s", phase.name, phase.ops_per_second());
-    }
-    Ok(())
-}
-
 fn run_seqio(args: &Seqio) -> Outcome {
     if args.size == 0 || !args.size.is_multiple_of(seqio::CALL_BYTES) {
         return Err(Failure::failed("--size is a multiple of 4M, at least that"));
     }
     let options = SeqioOptions { file_bytes: args.size, ..SeqioOptions::standard(args.dir.clone()) };
-    let rate = chiton_bench::seqio::measure(&options)
-        .map_err(|e| Failure::failed(format!("seqio in {}: {e}", args.dir.display())))?;
-    if args.json {
-        let rate = serde_json::json!({ "write_mib_per_second": rate.write_mib_per_second, "read_mib_per_second": rate.read_mib_per_second });
-        println!("{rate}");
-    } else {
-        println!("write {:>8.0} MiB/s (with fsync)", rate.write_mib_per_second);
-        println!("read  {:>8.0} MiB/s", rate.read_mib_per_second);
+    let mut summary = Summary::default();
+    for _ in 0..args.runs.runs {
+        let rate = chiton_bench::seqio::measure(&options)
+            .map_err(|e| Failure::failed(format!("seqio in {}: {e}", args.dir.display())))?;
+        summary.add("", "write, with fsync", "MiB/s", rate.write_mib_per_second);
+        summary.add("", "read", "MiB/s", rate.read_mib_per_second);
     }
+    summary.print(args.runs.ci, args.runs.json);
     Ok(())
 }

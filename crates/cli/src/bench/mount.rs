@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use chiton_bench::mdtest::{self, MdtestOptions, Phase};
 use chiton_bench::report::Row;
+use chiton_bench::tasks::Phase;
 use chiton_bench::trivial_mount::TrivialMount;
 
-use super::Plan;
 use super::subject::{Subject, make_dir, unmount};
+use super::{Plan, loads};
 use crate::failure::{Failure, Outcome};
 
 const FILES: u64 = 20_000;
@@ -48,19 +48,11 @@ struct Rates {
 
 impl Rates {
     fn add(&mut self, phases: &[Phase]) {
-        let rate = |name: &str| phases.iter().find(|p| p.name == name).map_or(0.0, Phase::ops_per_second);
-        self.create.push(rate("create"));
-        self.remove.push(rate("remove"));
+        self.create.push(loads::creates(phases));
+        self.remove.push(loads::removes(phases));
     }
 }
 
 fn run(dir: &Path, processes: usize, files: u64) -> Outcome<Vec<Phase>> {
-    let options = MdtestOptions {
-        dir: dir.to_path_buf(),
-        processes,
-        files_per_process: files / processes as u64,
-        unique_dirs: false,
-        file_bytes: 0,
-    };
-    mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))
+    loads::files(dir, processes, files / processes as u64, 0)
 }

@@ -16,13 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use chiton_bench::mdtest::{self, MdtestOptions, Phase};
 use chiton_bench::report::Row;
 use chiton_bench::trivial_mount::TrivialMount;
 use chiton_runtime::{RealWorld, World};
 
-use super::Plan;
 use super::subject::{make_dir, timed};
+use super::{Plan, loads};
 use crate::failure::{Failure, Outcome};
 
 /// Files of mdtest, in all turns of a round together.
@@ -113,27 +112,12 @@ struct Rates {
 impl Rates {
     /// One turn, in a directory.
     fn add(&mut self, dir: &Path, files: u64) -> Outcome {
-        let empty = phases(dir, files, 0)?;
-        self.create.push(rate(&empty, "create"));
-        self.remove.push(rate(&empty, "remove"));
-        self.create_small.push(rate(&phases(dir, files, SMALL_BYTES)?, "create"));
+        let empty = loads::files(dir, 1, files, 0)?;
+        self.create.push(loads::creates(&empty));
+        self.remove.push(loads::removes(&empty));
+        self.create_small.push(loads::creates(&loads::files(dir, 1, files, SMALL_BYTES)?));
         Ok(())
     }
-}
-
-fn phases(dir: &Path, files: u64, file_bytes: usize) -> Outcome<Vec<Phase>> {
-    let options = MdtestOptions {
-        dir: dir.to_path_buf(),
-        processes: 1,
-        files_per_process: files,
-        unique_dirs: false,
-        file_bytes,
-    };
-    mdtest::run(&options).map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))
-}
-
-fn rate(phases: &[Phase], name: &str) -> f64 {
-    phases.iter().find(|p| p.name == name).map_or(0.0, Phase::ops_per_second)
 }
 
 /// Makes empty files in directories of moderate size.

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use chiton_bench::mdtest::{self, MdtestOptions, Phase};
 use chiton_bench::report::Row;
 use chiton_bench::trivial_mount::TrivialMount;
 use chiton_client::Client;
 use chiton_fuse::{Mount, MountOptions};
 use chiton_types::{Ino, Kind, Mode};
 
-use super::Plan;
 use super::subject::{Subject, make_dir, name, timed, unmount};
+use super::{Plan, loads};
 use crate::failure::{Failure, Outcome};
 
 const FILES: u64 = 100_000;
@@ -171,18 +170,9 @@ struct Rates {
 
 impl Rates {
     fn add(&mut self, dir: &Path, files: u64) -> Outcome {
-        let options = MdtestOptions {
-            dir: dir.to_path_buf(),
-            processes: 1,
-            files_per_process: files,
-            unique_dirs: false,
-            file_bytes: 0,
-        };
-        let phases = mdtest::run(&options)
-            .map_err(|e| Failure::failed(format!("mdtest in {}: {e}", dir.display())))?;
-        let rate = |name: &str| phases.iter().find(|p| p.name == name).map_or(0.0, Phase::ops_per_second);
-        self.creates.push(rate("create"));
-        self.removes.push(rate("remove"));
+        let phases = loads::files(dir, 1, files, 0)?;
+        self.creates.push(loads::creates(&phases));
+        self.removes.push(loads::removes(&phases));
         let (made, seconds) = timed(|| unpack(dir, files).map_err(Failure::failed))?;
         self.storm.push(made.len() as f64 / seconds);
         let unlink = || made.iter().try_for_each(std::fs::remove_file).map_err(Failure::failed);
