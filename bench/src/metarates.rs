@@ -30,11 +30,13 @@ pub struct Metarates {
     pub stride: usize,
     /// Files are made, examined and removed so many in a call; 1: one by one.
     pub batch: usize,
+    /// Has the phase that sets times.
+    pub utime: bool,
 }
 
 impl Metarates {
-    pub(crate) fn phases() -> Vec<&'static str> {
-        PHASES.to_vec()
+    pub(crate) fn phases(&self) -> Vec<&'static str> {
+        PHASES.into_iter().filter(|name| self.utime || *name != UTIME).collect()
     }
 
     pub(crate) fn task<'a>(&'a self, target: &'a dyn Target, seat: Seat) -> MetaratesTask<'a> {
@@ -55,7 +57,7 @@ impl Task for MetaratesTask<'_> {
         let has_dir = self.load.dirs == 0 || rank < self.load.dirs;
         let names = |each: &dyn Fn(&str, &[String]) -> io::Result<()>, strides| self.batches(strides, each);
         let is_by_batches = self.load.batch > 1;
-        match PHASES[phase] {
+        match self.load.phases()[phase] {
             PREPARATION => {
                 if has_dir {
                     target.mkdir("", &own).map_err(|e| named(&e, "", &own))?;

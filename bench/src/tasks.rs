@@ -53,7 +53,7 @@ impl Load {
     pub fn phases(&self) -> Vec<&'static str> {
         match self {
             Load::Mdtest(load) => load.phases(),
-            Load::Metarates(_) => Metarates::phases(),
+            Load::Metarates(load) => load.phases(),
             Load::Hierarchy(_) => Hierarchy::phases(),
         }
     }

@@ -98,7 +98,7 @@ fn mdtest_names_the_reason_when_it_fails() {
 fn metarates_counts_its_operations() {
     let scratch = scratch();
     for (tasks, dirs, batch) in [(1, 1, 1), (3, 1, 1), (3, 2, 7), (3, 0, 1), (2, 0, 1_000)] {
-        let load = Load::Metarates(Metarates { files: 100, dirs, stride: 1, batch });
+        let load = Load::Metarates(Metarates { files: 100, dirs, stride: 1, batch, utime: true });
         let got = ops(scratch.path(), &load, tasks);
         let rated: Vec<_> = got.into_iter().filter(|(_, ops)| *ops > 0).collect();
         assert_eq!(rated, ["Create-close", "Stat", "Utime", "Removal"].map(|name| (name, 100)));

@@ -1,4 +1,4 @@
-//! `./x figures cudele`: the paper's evaluation, measured on this machine and drawn beside the paper's points.
+//! `./x figures cudele`, `./x figures fpfs`: a paper's evaluation, measured on this machine and drawn beside the paper's points.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,15 @@ use std::process::Command;
 use crate::run::{Result, captured, cargo, root, shown, target};
 use crate::stopwatch::Stopwatch;
 
-const USAGE: &str = "usage: ./x figures cudele [--small] [--out DIR] [FIGURE]...";
+const USAGE: &str = "usage: ./x figures cudele|fpfs [--small] [--out DIR] [FIGURE]...";
+
+const CUDELE: &str = "cudele";
+const PAPERS: [&str; 2] = [CUDELE, "fpfs"];
 
 /// The figures in the arguments.
 #[derive(Debug, Default, PartialEq)]
 struct Wanted {
+    paper: &'static str,
     small: bool,
     out: Option<PathBuf>,
     figures: Vec<String>,
@@ -21,22 +25,28 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let wanted = parse(args)?;
     let clock = Stopwatch::start();
     let python = python()?;
-    if wanted.figures.is_empty() || wanted.figures.iter().any(|name| name == "updatedb") {
+    let is_all = wanted.paper == CUDELE && wanted.figures.is_empty();
+    if is_all || wanted.figures.iter().any(|name| name == "updatedb") {
         plocate();
     }
     println!("figures: building (release)");
     let packages = ["--package", "chiton", "--package", "chiton-figures"];
     shown(cargo(&["build", "--quiet", "--release"]).args(packages))?;
-    let out = wanted.out.unwrap_or_else(|| target().join("figures/cudele"));
+    let out = wanted.out.unwrap_or_else(|| target().join("figures").join(wanted.paper));
     println!("figures: measuring (the machine should have nothing else to do)");
     let mut measure = Command::new(target().join("release/chiton-figures"));
-    measure.arg("measure").arg("--out").arg(&out).arg("--work").arg(target().join("figures/work"));
+    measure
+        .args(["measure", "--paper", wanted.paper])
+        .arg("--out")
+        .arg(&out)
+        .arg("--work")
+        .arg(target().join("figures/work"));
     if wanted.small {
         measure.arg("--small");
     }
     shown(measure.args(&wanted.figures))?;
     println!("figures: drawing");
-    shown(Command::new(python).arg(plot().join("draw.py")).arg(&out))?;
+    shown(Command::new(python).arg(plot().join("draw.py")).arg(wanted.paper).arg(&out))?;
     println!("figures: {:.0} s; open {}", clock.seconds(), out.join("index.html").display());
     Ok(())
 }
@@ -44,9 +54,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 fn parse(args: &[String]) -> Result<Wanted> {
     let mut wanted = Wanted::default();
     let mut args = args.iter();
-    if args.next().map(String::as_str) != Some("cudele") {
-        return Err(USAGE.into());
-    }
+    let paper = args.next().and_then(|word| PAPERS.into_iter().find(|paper| paper == word));
+    wanted.paper = paper.ok_or(USAGE)?;
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--small" => wanted.small = true,
@@ -113,7 +122,9 @@ mod tests {
     #[test]
     fn what_is_asked_for() {
         let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
-        assert_eq!(parse(&words("cudele")), Ok(Wanted::default()));
+        for paper in PAPERS {
+            assert_eq!(parse(&words(paper)), Ok(Wanted { paper, ..Wanted::default() }));
+        }
         let wanted = parse(&words("cudele --small --out /tmp/f fig6a fig5")).expect("understood");
         assert!(wanted.small);
         assert_eq!(wanted.out, Some("/tmp/f".into()));

@@ -40,7 +40,7 @@ Usage: ./x COMMAND [OPTIONS]
                     on machines without /dev/fuse, too
   fresh [COMMAND]   makes a bare Debian with debootstrap and runs demo and test there, or COMMAND (--help says more)
   bench [OPTIONS]   figures beside baselines in the same run (--quick, --json, --only NAME; see --help)
-  figures cudele    the paper's evaluation, measured here and drawn beside it (--small, --out DIR, or names: fig6a)
+  figures cudele    the paper's evaluation, measured here and drawn beside it (--small, --out DIR, or names: fig6a); figures fpfs: the thesis's
   ace [OPTIONS]     every short sequence of operations, crashed at every write (--length N, --json; see --help)
   sim [OPTIONS]     real servers and clients on a simulated world, with faults (--seed N, --seeds A..B, --seconds N)
   mix [OPTIONS]     several change one subtree, merge and die; each entry is judged (--seed N, --seeds A..B, --seconds N);

@@ -4,7 +4,7 @@ import html
 
 HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Cudele's evaluation, on this machine</title>
+<title>{title}</title>
 <style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
 img {{ max-width: 100%; height: auto }}
@@ -16,20 +16,33 @@ th, td {{ text-align: left; padding: .15rem 1rem .15rem 0; border-bottom: 1px so
 nav a {{ margin-right: 1rem }}
 small {{ color: #555 }}
 </style></head><body>
-<h1>The evaluation of Cudele, measured on this machine</h1>
-<p>Ours is solid, the paper's is dashed, hollow or hatched. Error bars are standard deviations of the runs. The paper
-(<i>Cudele: An API and Framework for Programmable Consistency and Durability in a Global Namespace</i>, IPDPS 2018) measured on 34 machines with Ceph;
-its draft, from which figures 8, 9, 13 and updatedb are, with 9 object stores and 3 metadata servers. So ratios compare, absolute rates do not. A raw baseline stands beside every ratio.</p>
+<h1>{title}</h1>
+<p>{about}</p>
 <p><small>{setup}</small></p>
 <nav>{links}</nav>
 """
 
 
-def page(out, drawn):
+TITLES = {
+    "cudele": "The evaluation of Cudele, measured on this machine",
+    "fpfs": "The evaluation of FPFS, measured on this machine",
+}
+
+ABOUT = {
+    "cudele": """Ours is solid, the paper's is dashed, hollow or hatched. Error bars are standard deviations of the runs. The paper
+(<i>Cudele: An API and Framework for Programmable Consistency and Durability in a Global Namespace</i>, IPDPS 2018) measured on 34 machines with Ceph;
+its draft, from which figures 8, 9, 13 and updatedb are, with 9 object stores and 3 metadata servers. So ratios compare, absolute rates do not. A raw baseline stands beside every ratio.""",
+    "fpfs": """Ours is solid, the thesis's is dashed. Error bars are confidence intervals for 95 %. The thesis of FPFS measured on up to 16 machines with
+Gigabit Ethernet in chapters 4 to 6. So ratios compare, absolute rates do not; beside each rate stands the rate by processor time of all servers, and the share of a processor that the busiest
+one used. The thesis prints most of its results as plots only: "not printed" stands where it has no number.""",
+}
+
+
+def page(whose, out, drawn):
     setup = out / "data" / "setup.txt"
     text = html.escape(setup.read_text().strip()) if setup.exists() else ""
     links = " ".join(f'<a href="#{name}">{name}</a>' for name, *_ in drawn)
-    parts = [HEAD.format(setup=text.replace("\n", " · "), links=links)]
+    parts = [HEAD.format(title=html.escape(TITLES[whose]), about=ABOUT[whose], setup=text.replace("\n", " · "), links=links)]
     parts += [section(out, *one) for one in drawn]
     return "".join(parts) + "</body></html>\n"
 

@@ -19,7 +19,7 @@ def rows(*values):
 def draw_names():
     """FIGURES of draw.py, which needs matplotlib."""
     (names,) = [ast.literal_eval(node.value) for node in ast.parse((HERE / "draw.py").read_text()).body if isinstance(node, ast.Assign)]
-    return names
+    return [name for of_paper in names.values() for name in of_paper]
 
 
 class Policies(unittest.TestCase):

@@ -48,6 +48,7 @@ pub const FIGURES: &[Figure] = &[
     Figure { name: "coexist", about: "four jobs under four policies at once", run: coexist::run },
 ];
 
+/// A figure of either paper.
 pub fn figure(name: &str) -> Option<&'static Figure> {
-    FIGURES.iter().find(|figure| figure.name == name)
+    FIGURES.iter().chain(crate::fpfs::FIGURES).find(|figure| figure.name == name)
 }

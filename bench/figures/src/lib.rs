@@ -1,4 +1,4 @@
-//! The figures of the Cudele paper, measured here and written as CSV.
+//! The figures of two papers, measured here and written as CSV: Cudele's (`figures`), and those of the thesis of FPFS (`fpfs`).
 //!
 //! ```text
 //!   chiton-figures fig6a ─▶ Setting ─▶ Site (a server, a process of its own) ◀── clients, realms (threads here)
@@ -30,10 +30,13 @@ mod gauge;
 mod interfere;
 mod latency;
 mod load;
+mod measure;
 mod mount;
+mod servers;
 mod walk;
 
 pub mod figures;
+pub mod fpfs;
 
 pub use data::{Row, Table};
 pub use serve::{ServeArgs, serve};

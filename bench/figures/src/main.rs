@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use chiton_figures::figures::{FIGURES, Figure, figure};
-use chiton_figures::{Result, Scale, ServeArgs, Setting, serve};
-use clap::{Parser, Subcommand};
+use chiton_figures::figures::Figure;
+use chiton_figures::{Result, Scale, ServeArgs, Setting, figures, fpfs, serve};
+use clap::{Parser, Subcommand, ValueEnum};
 
-/// Measures the figures of the Cudele paper.
+/// Measures the figures of the Cudele paper, or of the thesis of FPFS.
 #[derive(Parser)]
 #[command(after_help = "Example:\n  chiton-figures measure --small --out /tmp/figures fig6a")]
 struct Arguments {
@@ -15,14 +15,36 @@ struct Arguments {
     what: What,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Paper {
+    Cudele,
+    Fpfs,
+}
+
+impl Paper {
+    fn figures(self) -> &'static [Figure] {
+        match self {
+            Paper::Cudele => figures::FIGURES,
+            Paper::Fpfs => fpfs::FIGURES,
+        }
+    }
+}
+
 #[derive(Subcommand)]
 enum What {
     /// List the figures, and what each shows.
-    List,
+    List {
+        /// Whose figures.
+        #[arg(long, value_enum, default_value_t = Paper::Cudele)]
+        paper: Paper,
+    },
     /// Measure and write data/NAME.csv and policies/.
     Measure {
-        /// Which ones; all if none is named.
+        /// Which ones; all of the paper if none is named.
         names: Vec<String>,
+        /// Whose figures.
+        #[arg(long, value_enum, default_value_t = Paper::Cudele)]
+        paper: Paper,
         /// The whole in a few minutes rather than as the paper measured.
         #[arg(long)]
         small: bool,
@@ -39,6 +61,7 @@ enum What {
 }
 
 fn main() -> ExitCode {
+    chiton_bench::tasks::child_main_if_requested();
     match run(Arguments::parse().what) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -50,12 +73,12 @@ fn main() -> ExitCode {
 
 fn run(what: What) -> Result<()> {
     match what {
-        What::List => {
-            FIGURES.iter().for_each(|figure| println!("{:10} {}", figure.name, figure.about));
+        What::List { paper } => {
+            paper.figures().iter().for_each(|figure| println!("{:10} {}", figure.name, figure.about));
             Ok(())
         }
-        What::Measure { names, small, out, work } => {
-            let wanted = wanted(&names)?;
+        What::Measure { names, paper, small, out, work } => {
+            let wanted = wanted(&names, paper)?;
             let setting = Setting {
                 scale: if small { Scale::Small } else { Scale::Full },
                 work: work.unwrap_or_else(|| out.join("work")),
@@ -74,10 +97,11 @@ fn run(what: What) -> Result<()> {
     }
 }
 
-fn wanted(names: &[String]) -> Result<Vec<&'static Figure>> {
+fn wanted(names: &[String], paper: Paper) -> Result<Vec<&'static Figure>> {
     let find = |name: &String| {
-        let known = || FIGURES.iter().map(|figure| figure.name).collect::<Vec<_>>().join(", ");
-        figure(name).ok_or_else(|| format!("there is no figure {name:?}: {}", known()).into())
+        let known = || paper.figures().iter().map(|figure| figure.name).collect::<Vec<_>>().join(", ");
+        let found = paper.figures().iter().find(|figure| figure.name == name);
+        found.ok_or_else(|| format!("there is no figure {name:?}: {}", known()).into())
     };
-    if names.is_empty() { Ok(FIGURES.iter().collect()) } else { names.iter().map(find).collect() }
+    if names.is_empty() { Ok(paper.figures().iter().collect()) } else { names.iter().map(find).collect() }
 }

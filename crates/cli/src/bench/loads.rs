@@ -90,6 +90,7 @@ pub(super) fn metarates(args: &args::Metarates) -> Outcome {
         dirs: usize::from(args.dirs),
         stride: usize::from(args.stride),
         batch: args.batch as usize,
+        utime: true,
     });
     let mut summary = Summary::default();
     for _ in 0..args.runs.runs {
