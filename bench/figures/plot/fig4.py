@@ -25,7 +25,7 @@ def says(ours, _paper):
     most, clients = counts(ours)[-1], thesis.last(ours, f"{NAMES[0]}, servers 1")
     scale = lambda kind: thesis.ratio(ours, f"{NAMES[0]}, servers {most}{kind}", f"{NAMES[0]}, servers 1{kind}", clients)
     scaling = (
-        f"With {most} servers and {clients} clients the trace runs {scale(''):.3g} times as fast as with one, and {scale(': by CPU'):.3g} times by "
+        f"With {most} servers and {clients} clients the trace runs {scale(''):.3g} times as fast as with one, and {thesis.said(scale(': by CPU'))} times by "
         "processor time of the servers (the thesis, 4 servers and 256 clients: 3.04). "
         if most > 1 else "Only one server was measured: etcd or the command is missing. "
     )

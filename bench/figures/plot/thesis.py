@@ -81,6 +81,11 @@ def ratio(ours, name, base, x, base_x=None):
     return one.value / other.value if one and other else float("nan")
 
 
+def said(ratio):
+    """A ratio in a sentence. Of phases between two ticks of the kernel's clock there is none."""
+    return f"{ratio:.3g}" if math.isfinite(ratio) else "(too short to measure)"
+
+
 def last(ours, name):
     """The last place of a series."""
     return ours.points(name)[-1].x
