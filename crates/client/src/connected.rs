@@ -112,6 +112,8 @@ pub(crate) enum Resolved {
     Answer(Result<Answer, Failure>),
     /// Its session is over, and it was not carried out: its caller sends it in the next session.
     AskAnew,
+    /// The same, if no late operation is lost.
+    Undecided,
 }
 
 /// A numbered call, and the connection to send it over.

@@ -174,6 +174,7 @@ fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
             let reopen = shared.reopen(dirty);
             shared.pool.listen(shared, recall);
             let unanswered = resume_session(shared, &wire, &reopen, resends)?;
+            send_late(shared, &*wire)?;
             go_up(shared, wire.clone(), sent)?;
             wait_for(shared, wire, generation, unanswered);
             Ok(())
@@ -190,7 +191,7 @@ fn recall_wire(shared: &Link, greeting: &Hello) -> Result<Arc<dyn RecallWire>, L
     }
 }
 
-/// The session is over: a new one begins. What the server did not carry out of the one before is lost.
+/// The session is over: a new one begins. What the server did not carry out of the one before is sent to it as late operations.
 fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
     let greeting = hello(&shared.options, Channel::Main, None);
     let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;
@@ -214,7 +215,7 @@ fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
         for (seq, became) in state.session.expire(next, &carried_out) {
             let resolved = match became {
                 Unanswered::Pushed => Resolved::Answer(Ok(pushed())),
-                Unanswered::NotCarriedOut => Resolved::AskAnew,
+                Unanswered::NotCarriedOut => Resolved::Undecided,
                 Unanswered::Lost => Resolved::Answer(Err(Failure::Refused(Refusal::Io))),
             };
             state.resolved.insert((before, seq), resolved);
@@ -225,7 +226,39 @@ fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
     leases_are_void(shared, None);
     shared.pool.listen(shared, recall);
     resume_session(shared, &wire, &reopen, Vec::new())?;
+    send_late(shared, &*wire)?;
     go_up(shared, wire, sent)
+}
+
+/// Sends the late operations, one message after the other. Then it is known whether those rest on a lost one that had no answer when
+/// their session ended.
+fn send_late(shared: &Link, wire: &dyn Wire) -> Result<(), Lost> {
+    let mut are_opens_new = false;
+    loop {
+        let next = shared.state.lock().session.next_late();
+        let Some(request) = next else { break };
+        let sent = shared.world.monotonic();
+        let reply = wire.call(&request).map_err(|_| Lost)?;
+        if let Err(Failure::SessionGone | Failure::Refused(Refusal::NotConnected)) = reply.result {
+            return Err(Lost);
+        }
+        are_opens_new = true;
+        shared.heard(sent);
+        shared.state.lock().session.answered(&request, &reply);
+    }
+    if are_opens_new {
+        wire.call(&shared.reopen(Vec::new())).map_err(|_| Lost)?;
+    }
+    let mut state = shared.state.lock();
+    let is_any_lost = state.session.take_lost_late();
+    for fate in state.resolved.values_mut().filter(|fate| matches!(fate, Resolved::Undecided)) {
+        *fate = match is_any_lost {
+            true => Resolved::Answer(Err(Failure::Refused(Refusal::Io))),
+            false => Resolved::AskAnew,
+        };
+    }
+    shared.wake(&mut state);
+    Ok(())
 }
 
 /// Asks what the server carried out in the session that is over.
@@ -236,7 +269,9 @@ fn ask_for_end(shared: &Link, wire: &dyn Wire, next: &mut Session) -> Result<Car
     };
     let request = next.issue(&Cred::ROOT, Call::Ended { session, secret });
     match wire.call(&request).map_err(|_| Lost)?.result {
-        Ok(Answer::CarriedOut(runs)) => Ok(CarriedOut(Some(runs))),
+        Ok(Answer::CarriedOut { runs, end }) => {
+            Ok(CarriedOut { runs: Some(runs), end: (end > Position(0)).then_some(end) })
+        }
         // It is not remembered any more: all may be lost.
         _ => Ok(CarriedOut::default()),
     }

@@ -164,11 +164,18 @@ impl RemoteCall {
 
     /// Its fate, if the link knows that by now.
     fn look(&self, state: &mut State) -> Option<Step> {
-        if let Some(resolved) = state.resolved.remove(&(self.session, self.request.seq)) {
-            return Some(match resolved {
-                Resolved::Answer(answer) => Step::Answer(answer.map_err(CallError::from)),
-                Resolved::AskAnew => Step::AskAnew,
-            });
+        let at = (self.session, self.request.seq);
+        match state.resolved.remove(&at) {
+            Some(Resolved::Answer(answer)) => return Some(Step::Answer(answer.map_err(CallError::from))),
+            Some(Resolved::AskAnew) => return Some(Step::AskAnew),
+            Some(Resolved::Undecided) => {
+                if let Some(refusal) = self.shared.wait_is_over(state) {
+                    return Some(Step::Answer(Err(refusal.into())));
+                }
+                state.resolved.insert(at, Resolved::Undecided);
+                return None;
+            }
+            None => {}
         }
         if state.session.id != self.session {
             return Some(Step::Answer(Err(Refusal::Io.into())));

@@ -5,8 +5,7 @@
 //!               │                        │
 //!               └── resume (same boot) ──┤    sent again, in order: what has no answer
 //!                   resume (new boot) ───┘    sent again, in order: everything that is not settled
-//!   expire: the server says what of it was carried out; the rest is lost: unanswered ones get EIO, answered ones make
-//!           the next commit fail
+//!   expire: the server says what of it was carried out; the answered rest is sent in the next session (ended.rs)
 //! ```
 //!
 //! Invariants:
@@ -17,7 +16,7 @@
 
 mod ended;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use chiton_model::{Op, Outcome};
@@ -27,6 +26,7 @@ use chiton_wire::{Acknowledged, Again, Answer, Call, Failure, LeaseMode, Lock, Q
 use crate::held_locks::HeldLocks;
 use crate::kept_blocks::KeptBlocks;
 pub(crate) use ended::{CarriedOut, Unanswered};
+use ended::{is_late, results_of_late};
 
 /// Sequence numbers, kept operations, opens and locks of one session.
 pub(crate) struct Session {
@@ -47,6 +47,8 @@ pub(crate) struct Session {
     /// position of the boot before wait for this one.
     moved_to: Position,
     lost: bool,
+    /// Of the late operations, some are lost; until all of them are answered.
+    has_lost_late: bool,
     opens: BTreeMap<Ino, u32>,
     locks: HeldLocks,
     closes: Vec<Ino>,
@@ -95,6 +97,7 @@ impl Session {
             answered: Position(0),
             moved_to: Position(0),
             lost: false,
+            has_lost_late: false,
             opens: BTreeMap::new(),
             locks: HeldLocks::default(),
             closes: Vec::new(),
@@ -106,11 +109,13 @@ impl Session {
     pub(crate) fn issue(&mut self, cred: &Cred, call: Call) -> Arc<Request> {
         let count = match &call {
             Call::Op { .. } => 1,
-            Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } => ops.len() as u64,
+            Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } | Call::Late { ops, .. } => {
+                ops.len() as u64
+            }
             _ => 0,
         };
-        // Callers of write-behind have their answer.
-        let waited_for = !matches!(call, Call::WriteBehind { .. });
+        // Callers of write-behind have their answer, and those of late operations.
+        let waited_for = !matches!(call, Call::WriteBehind { .. } | Call::Late { .. });
         if let Call::WriteBehind { acknowledged, .. } = &call {
             for one in acknowledged.iter().filter(|one| one.open) {
                 *self.opens.entry(one.ino).or_default() += 1;
@@ -216,6 +221,10 @@ impl Session {
                     _ => &[],
                 };
                 let answers = self.answers_of_pending(ops, acknowledged, results);
+                self.note(request.seq, answers);
+            }
+            (Call::Late { ops, acknowledged, .. }, _) => {
+                let answers = self.answers_of_late(ops, acknowledged, results_of_late(reply));
                 self.note(request.seq, answers);
             }
             (Call::Op { .. }, _) => self.note(request.seq, vec![None]),
@@ -333,6 +342,8 @@ impl Session {
     /// Operations that are sent again should the server turn out to have been restarted (for the greeting).
     pub(crate) fn resend_count(&self) -> u32 {
         let operations = |kept: &Kept| match kept.answers.is_empty() {
+            // They are new to the server, and wait until its window is over.
+            true if is_late(kept) => 0,
             true => kept.count,
             false => kept.answers.iter().flatten().count() as u64,
         };
@@ -344,8 +355,10 @@ impl Session {
         let restarted = boot != self.boot;
         self.boot = boot;
         if restarted {
+            self.lose_rest_of_late();
             for kept in &mut self.kept {
-                kept.current = false;
+                // All of it was refused: nothing is to be sent again.
+                kept.current = !kept.answers.is_empty() && kept.answers.iter().all(Option::is_none);
             }
             self.durable = durable;
             self.answered = Position(0);
@@ -355,7 +368,7 @@ impl Session {
         let mut resends = Vec::new();
         let mut next_id = self.next_id;
         let settled = self.settled();
-        for kept in self.kept.iter().filter(|kept| !kept.current) {
+        for kept in self.kept.iter().filter(|kept| !kept.current && !is_late(kept)) {
             resend(kept, settled, &self.opens, &mut next_id, &mut resends);
         }
         self.next_id = next_id;
@@ -378,7 +391,7 @@ impl Session {
         if let Some(kept) = self.find(of) {
             let before = std::mem::take(&mut kept.answers);
             let acknowledged = match &kept.request.call {
-                Call::WriteBehind { acknowledged, .. } => &acknowledged[..],
+                Call::WriteBehind { acknowledged, .. } | Call::Late { acknowledged, .. } => &acknowledged[..],
                 _ => &[],
             };
             let ops = kept.request.call.ops();
@@ -428,52 +441,6 @@ impl Session {
         if let Some(kept) = self.find(seq) {
             kept.waited_for = false;
         }
-    }
-
-    /// Files of which a push was not answered, and was carried out before this session was over.
-    pub(crate) fn landed(&self, carried_out: &CarriedOut) -> BTreeSet<Ino> {
-        let unanswered = self.kept.iter().filter(|kept| kept.answers.is_empty());
-        let landed = unanswered.filter(|kept| carried_out.has(kept.request.seq));
-        landed.filter_map(|kept| written(&kept.request.call)).collect()
-    }
-
-    /// The session is over. What was kept and not carried out is lost; opens live on in `next`, the session that
-    /// follows (locks do not: others may hold them by now). Returns the numbers that somebody waits for, and the fate of each.
-    pub(crate) fn expire(&mut self, next: Session, carried_out: &CarriedOut) -> Vec<(Seq, Unanswered)> {
-        // What is lost of it is not sent again: its caller was answered.
-        let is_lost = |kept: &Kept| {
-            let is_acknowledged = |at: usize| match kept.answers.is_empty() {
-                true => matches!(kept.request.call, Call::WriteBehind { .. }),
-                false => kept.answers.get(at).is_some_and(Option::is_some),
-            };
-            (0..kept.count as usize)
-                .any(|at| is_acknowledged(at) && !carried_out.has(Seq(kept.request.seq.0 + at as u64)))
-        };
-        let is_any_lost = self.kept.iter().any(is_lost);
-        let waited_for = self.kept.iter().filter(|kept| kept.waited_for).map(|kept| {
-            let mut seqs = (0..kept.count).map(|at| Seq(kept.request.seq.0 + at));
-            let became = match &kept.request.call {
-                call if written(call).is_some() && carried_out.has(kept.request.seq) => Unanswered::Pushed,
-                // Its content was written under a lease that is void, or it rests on a lost operation.
-                call if written(call).is_some() || is_any_lost => Unanswered::Lost,
-                Call::Op { .. } | Call::Batch { .. } if carried_out.has_none(&mut seqs) => {
-                    Unanswered::NotCarriedOut
-                }
-                _ => Unanswered::Lost,
-            };
-            (kept.request.seq, became)
-        });
-        let waited_for = waited_for.collect();
-        let lost = self.lost || is_any_lost;
-        let opens = std::mem::take(&mut self.opens);
-        let (next_id, messages) = (self.next_id, self.messages);
-        *self = Session { lost, opens, next_id, messages, ..next };
-        waited_for
-    }
-
-    /// True once after acknowledged operations were lost.
-    pub(crate) fn take_lost(&mut self) -> bool {
-        std::mem::take(&mut self.lost)
     }
 }
 

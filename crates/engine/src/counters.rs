@@ -61,6 +61,7 @@ counted! {
         Call::Bye => Bye "bye",
         Call::Realm(_) => Realm "realm",
         Call::WriteBehind { .. } => WriteBehind "write_behind",
+        Call::Late { .. } => Late "late",
         Call::LeaseNames { .. } => LeaseNames "lease_names",
         Call::Grown { .. } => Grown "grown",
         Call::Ended { .. } => Ended "ended",

@@ -60,6 +60,7 @@ impl Engine {
                     open: *open,
                     leases: true,
                     acknowledged: None,
+                    late: None,
                     unnumbered: unnumbered_key(unnumbered, 0),
                     op,
                 };
@@ -99,6 +100,7 @@ impl Engine {
             }
             Call::Batch { .. } => self.batch(task, slot, unnumbered, m),
             Call::WriteBehind { .. } => self.write_behind(task, slot, m),
+            Call::Late { .. } => self.late(task, slot, m),
             Call::LeaseNames { dir, numbers } => {
                 self.lease_names(*dir, *numbers, (task.session, slot), &request.cred, m)
             }
@@ -127,8 +129,8 @@ impl Engine {
             }
             Call::Ended { session, secret } => {
                 let over = self.clients.sessions.over(*session, *secret).filter(|over| over.end <= m.durable);
-                let runs = over.map(|over| over.carried_out.clone()).ok_or(Refusal::NotFound)?;
-                Ok(Answer::CarriedOut(runs))
+                let over = over.ok_or(Refusal::NotFound)?;
+                Ok(Answer::CarriedOut { runs: over.carried_out.clone(), end: over.end })
             }
             Call::SetLock { lock, wait } => {
                 let waiting = &mut self.queue.waiting;
@@ -201,6 +203,7 @@ impl Engine {
                 open: false,
                 leases: false,
                 acknowledged: None,
+                late: None,
                 unnumbered: unnumbered_key(unnumbered, task.results.len()),
                 op,
             };

@@ -37,6 +37,8 @@ pub(crate) struct OpCall<'a> {
     pub(crate) leases: bool,
     /// Of an operation that the client has acknowledged by write-behind: the inode and time that its caller got.
     pub(crate) acknowledged: Option<Acknowledged>,
+    /// Of an operation of a session that is over: nobody may have contradicted it since this position ([`crate::late`]).
+    pub(crate) late: Option<Position>,
     /// Its key between plates if it has no number.
     pub(crate) unnumbered: OpKey,
     pub(crate) op: &'a Op,
@@ -76,6 +78,9 @@ impl Engine {
         if is_refused && self.is_resend_of_answered(call) && !self.is_explained(call) {
             self.refuse_for_good(call);
         }
+        if let Err(Stop::Fail(failure)) = &performed {
+            self.late_refused(call, failure);
+        }
         if let (Some(peers), Err(Stop::Fail(_))) = (&mut self.peers, &performed) {
             peers.give_up(call.key(), &mut self.queue);
             self.wake_unguarded();
@@ -95,17 +100,6 @@ impl Engine {
         self.peers.is_none() && self.clients.resends.explaining(call.op, call.session, again).is_some()
     }
 
-    /// What such an operation rested on is lost. If the refusal does not reach its client, the operation is sent once more: by then
-    /// other clients may have changed what it would find.
-    fn refuse_for_good(&mut self, call: &OpCall<'_>) {
-        let (session, seq) = (call.session, call.seq);
-        let Some(known) = self.clients.sessions.get_mut(session) else { return };
-        if known.dedup.standing(seq) == Standing::New {
-            known.dedup.record(seq, Done::REFUSED);
-            self.output.commit_own(&Event::Refused { session, seq }, &mut self.shards);
-        }
-    }
-
     fn perform(&mut self, call: &OpCall<'_>, m: &Moment) -> Result<Performed, Stop> {
         if call.seq > Seq(0) {
             let session = self.clients.sessions.get(call.session).ok_or(Failure::SessionGone)?;
@@ -121,6 +115,7 @@ impl Engine {
                 }
             }
         }
+        self.may_be_late(call)?;
         if call.again.is_some() && m.health != Health::Good {
             // It was answered, or may have been: it is not given up because nothing can be written just now.
             return Err(Stop::Wait(Wait::Room));
@@ -147,7 +142,8 @@ impl Engine {
         if !is_settled {
             self.clients.recall_names(call, &self.shards.ns, m)?;
         }
-        if !is_settled && call.acknowledged.is_none() {
+        // The holders of what a late operation changes give it back first.
+        if !is_settled && call.acknowledged.is_none() && call.late.is_none() {
             self.clients.check_holds(call)?;
         }
         self.check_tree(call)?;
@@ -176,6 +172,9 @@ impl Engine {
             }
         }
         let is_volatile = self.shards.is_volatile_change(call.op, &self.events)?;
+        if let Some(since) = call.late {
+            self.is_uncontradicted(call, (since, offered), is_volatile)?;
+        }
         if !is_settled && !self.clients.leases.is_alone(call.slot) && !matches!(call.op, Op::Reclaim { .. }) {
             self.touched.clear();
             Namespace::touched(&self.events, &mut self.touched);
@@ -186,6 +185,7 @@ impl Engine {
             elsewhere = peers.attr_after(call.key(), planned.subject, &self.events);
             peers.owe(&self.shards.ns, call.key(), &mut self.events);
         }
+        let before = self.output.position;
         if !self.events.is_empty() {
             let shard = self.events[0].shard();
             if is_volatile {
@@ -203,6 +203,7 @@ impl Engine {
                 self.policies_changed();
             }
         }
+        self.late_carried_out(call, before.next());
         // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
         // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
         // somebody removed that name, would rename.
@@ -391,6 +392,7 @@ impl Engine {
             open: false,
             leases: false,
             acknowledged: None,
+            late: None,
             unnumbered: unnumbered_key(0, 0),
             op,
         };

@@ -27,6 +27,7 @@ mod sessions;
 mod dedup;
 mod dispatch;
 mod execute;
+mod late;
 mod query;
 mod wait_queue;
 mod wait_reason;

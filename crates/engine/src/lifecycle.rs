@@ -198,6 +198,8 @@ impl Engine {
         }
         let is_new = match &task.request.call {
             Call::Op { .. } | Call::Batch { .. } | Call::WriteBehind { .. } | Call::LeaseNames { .. } => true,
+            // It comes after all that is sent again.
+            Call::Late { .. } => true,
             Call::Realm(_)
             | Call::Query(_)
             | Call::Lease { .. }

@@ -12,6 +12,7 @@ use chiton_types::{Malformed, Position, Put, Seq, SessionId, Take};
 use hashbrown::HashMap;
 
 use crate::dedup::Dedup;
+use crate::late::LateReturn;
 use crate::write_behind::{GrantedClock, Numbers};
 
 /// Longest identity text, in bytes.
@@ -41,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) numbers: Numbers,
     /// The server's clock as it was granted to the client, with the names of directories.
     pub(crate) clock: GrantedClock,
+    /// What it has sent of the operations of a session that is over.
+    pub(crate) late: Option<Box<LateReturn>>,
     /// Requests since it began or resumed.
     pub(crate) request_count: u64,
 }
@@ -93,6 +96,7 @@ impl Sessions {
             dedup: Dedup::default(),
             numbers: Numbers::default(),
             clock: GrantedClock::default(),
+            late: None,
             request_count: 0,
         };
         let before = self.by_id.insert(id, session);
@@ -184,6 +188,7 @@ impl Over {
             out.put_varint(first.0);
             out.put_varint(end.0 - first.0);
         }
+        out.put_varint(self.end.0);
         out
     }
 
@@ -201,8 +206,9 @@ impl Over {
             }
             carried_out.push((Seq(first), Seq(end)));
         }
+        let end = Position(from.varint()?);
         from.finish()?;
-        Ok(Over { secret, carried_out, end: Position(0) })
+        Ok(Over { secret, carried_out, end })
     }
 }
 
@@ -291,7 +297,7 @@ mod tests {
         let rows = sessions.rows_over();
         assert_eq!((rows.len(), &rows[0]), (OVER_MAX + 1, &(SessionId(0), None)));
         let bytes = over.encode();
-        assert_eq!(Over::decode(&bytes), Ok(Over { end: Position(0), ..over }));
+        assert_eq!(Over::decode(&bytes), Ok(over));
         for cut in 0..bytes.len() {
             assert!(Over::decode(&bytes[..cut]).is_err());
         }

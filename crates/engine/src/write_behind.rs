@@ -224,6 +224,7 @@ impl Engine {
                 open: one.open,
                 leases: true,
                 acknowledged: Some(one),
+                late: None,
                 unnumbered: unnumbered_key(0, 0),
                 op,
             };

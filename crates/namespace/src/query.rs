@@ -108,6 +108,17 @@ impl Namespace {
         }
     }
 
+    /// The position at which a name got the inode that it bears; `None` if it bears none.
+    ///
+    /// # Errors
+    /// As [`Namespace::named`].
+    pub fn name_changed(&self, dir: Ino, name: &Name) -> Result<Option<Position>, Fault> {
+        Ok(match self.entry(self.dir_inode(dir)?, name)? {
+            Known::Present(slot) => Some(slot.position),
+            Known::Absent => None,
+        })
+    }
+
     /// The names that an inode has in a directory, and the position at which it got each. Looks through all entries.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ pub(crate) fn changes(call: &Call) -> bool {
         Call::Op { .. }
         | Call::Batch { .. }
         | Call::WriteBehind { .. }
+        | Call::Late { .. }
         | Call::Grown { .. }
         | Call::PutBlock { .. } => true,
         Call::Realm(call) => {

@@ -171,6 +171,7 @@ fn reserves(call: &Call) -> bool {
         Call::Op { .. }
         | Call::Batch { .. }
         | Call::WriteBehind { .. }
+        | Call::Late { .. }
         | Call::Grown { .. }
         | Call::PutBlock { .. }
         | Call::Realm(_)

@@ -147,7 +147,7 @@ impl Question {
                 let changes_nothing = names.len() == 2 && names[0] == names[1];
                 if changes_nothing { Vec::new() } else { names.into_iter().map(|(dir, _)| dir).collect() }
             }
-            Call::WriteBehind { ops, .. } => {
+            Call::WriteBehind { ops, .. } | Call::Late { ops, .. } => {
                 let mut dirs: Vec<Ino> = ops.iter().filter_map(changed_in).collect();
                 dirs.dedup();
                 dirs

@@ -49,7 +49,11 @@ choice! {
         12 WriteBehind(results: Vec<Result<(Position, LeaseMode), Failure>> as Max<Result<(Position, LeaseMode), Failure>, BATCH_OPS_MAX>)
         /// To [`crate::Call::Ended`]: runs of numbers of operations that were carried out, each with its first number and the first past
         /// it, rising. They are durable. Operations below the last number that the client settled are not listed.
-        14 CarriedOut(runs: Vec<(Seq, Seq)>)
+        14 CarriedOut {
+            runs: Vec<(Seq, Seq)>,
+            /// Position at which the session ended; 0: not known.
+            end: Position,
+        }
         /// To [`crate::Call::LeaseNames`].
         13 Names {
             /// The session has the lease. Not so where others have leases on the directory or want one, or where its policy

@@ -43,6 +43,17 @@ choice! {
             acknowledged: Vec<Acknowledged> as Max<Acknowledged, BATCH_OPS_MAX>,
         }
         valid { ops.len() == acknowledged.len() }
+        /// Operations of a session that is over, which the server did not carry out ([`Call::Ended`]). It carries out, in order, those
+        /// that have the same outcome as before and that no other client has contradicted since, and refuses the others and all that
+        /// rest on these. The answer is that to a batch.
+        21 Late {
+            /// [`crate::Answer::CarriedOut`]'s `end`: the operations took place in a state that had no later changes.
+            since: Position,
+            ops: Vec<Op> as Ops,
+            /// Of each operation, the answer that its caller got.
+            acknowledged: Vec<Acknowledged> as Max<Acknowledged, BATCH_OPS_MAX>,
+        }
+        valid { ops.len() == acknowledged.len() }
         /// Answer a question.
         31 Query(query: Query)
         /// Wait until this position (0: everything answered so far) is durable.
@@ -144,7 +155,7 @@ impl Call {
     pub fn ops(&self) -> &[Op] {
         match self {
             Call::Op { op, .. } => std::slice::from_ref(op),
-            Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } => ops,
+            Call::Batch { ops, .. } | Call::WriteBehind { ops, .. } | Call::Late { ops, .. } => ops,
             _ => &[],
         }
     }

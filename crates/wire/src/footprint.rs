@@ -46,6 +46,7 @@ impl Call {
             | Call::Op { .. }
             | Call::Batch { .. }
             | Call::WriteBehind { .. }
+            | Call::Late { .. }
             | Call::LeaseNames { .. }
             | Call::Ended { .. }
             | Call::Commit { .. }

@@ -121,7 +121,7 @@ impl Each {
                     Some(first) => Way::To(first),
                 }
             }
-            Call::WriteBehind { ops, .. } => {
+            Call::WriteBehind { ops, .. } | Call::Late { ops, .. } => {
                 Way::To(ops.first().map_or(0, |op| self.index(op.footprint().place)))
             }
             Call::Query(query) => match query {

@@ -208,6 +208,21 @@ impl Fake {
                 });
                 Ok(Answer::WriteBehind(each.collect()))
             }
+            Call::Late { ops, acknowledged, .. } => {
+                assert!(request.again.is_none(), "it is new to the server");
+                let each = ops.iter().zip(acknowledged).enumerate().map(|(at, (op, one))| {
+                    let seq = Seq(request.seq.0 + at as u64);
+                    let is_other = |made: &&Made| made.name == *name_of(op) && made.session != session;
+                    if self.journal.iter().any(|made| is_other(&made)) {
+                        return Err(Failure::Refused(Refusal::Io));
+                    }
+                    if one.open {
+                        self.opens.entry(one.ino).or_insert(1);
+                    }
+                    Ok(self.make(session, seq, op, Some(Again { ino: one.ino, ..Again::default() })))
+                });
+                Ok(Answer::Batch(each.collect()))
+            }
             Call::Query(Query::Open { ino, .. }) => {
                 *self.opens.entry(*ino).or_default() += 1;
                 let lease = LeaseMode::None;
@@ -226,8 +241,10 @@ impl Fake {
                 Ok(Answer::Names { leased: true, attr, numbers: (first, Ino(first.0 + 1_000)), now: Time(9) })
             }
             Call::Ended { session: over, .. } if self.remembers_ended => {
+                self.durable = self.journal.len();
                 let seqs = self.journal.iter().filter(|made| made.session == *over).map(|made| made.seq);
-                Ok(Answer::CarriedOut(seqs.map(|seq| (seq, Seq(seq.0 + 1))).collect()))
+                let runs = seqs.map(|seq| (seq, Seq(seq.0 + 1))).collect();
+                Ok(Answer::CarriedOut { runs, end: Position(1 + self.durable as u64) })
             }
             Call::Closed { inos } => {
                 self.close_messages += 1;
@@ -294,7 +311,9 @@ impl FakeWire {
             assert!(request.settled <= request.seq, "what is asked is not settled");
         }
         let fate = match request.call {
-            Call::Op { .. } | Call::Batch { .. } => fake.fates.pop_front().unwrap_or(Fate::Fine),
+            Call::Op { .. } | Call::Batch { .. } | Call::Late { .. } => {
+                fake.fates.pop_front().unwrap_or(Fate::Fine)
+            }
             _ => Fate::Fine,
         };
         match fate {

@@ -86,7 +86,9 @@ fn file(n: u64) -> Op {
 
 fn inos(call: &Call) -> Vec<u64> {
     match call {
-        Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.ino.0 - 100).collect(),
+        Call::WriteBehind { acknowledged, .. } | Call::Late { acknowledged, .. } => {
+            acknowledged.iter().map(|one| one.ino.0 - 100).collect()
+        }
         _ => panic!("no pending operations: {call:?}"),
     }
 }
@@ -231,10 +233,24 @@ fn refused_pending_operation_fails_the_next_commit() {
     // The server says that it was carried out.
     site.acknowledge(1, false);
     site.sent();
-    let carried_out = CarriedOut(Some(vec![(Seq(1), Seq(2))]));
+    let carried_out = CarriedOut { runs: Some(vec![(Seq(1), Seq(2))]), end: Some(Position(20)) };
     let next = Session::new(SessionId(3), 7, 2, Position(10));
     assert_eq!(site.session.expire(next, &carried_out), []);
     assert!(!site.session.take_lost(), "nothing is lost");
+    // The server says that it was not, and where the session ended.
+    site.queue.clear();
+    (5..=6).for_each(|n| site.acknowledge(n, true));
+    site.sent();
+    let carried_out = CarriedOut { runs: Some(Vec::new()), end: Some(Position(30)) };
+    let next = Session::new(SessionId(4), 7, 2, Position(10));
+    assert_eq!(site.session.expire(next, &carried_out), []);
+    assert!(!site.session.take_lost(), "nothing is lost yet");
+    let late = site.session.next_late().expect("it is sent in the next session");
+    let Call::Late { since, ops, acknowledged } = &late.call else { panic!("{late:?}") };
+    assert_eq!((*since, late.seq, late.again), (Position(30), Seq(1), None));
+    assert_eq!((inos(&late.call), ops.len()), (vec![5, 6], 2));
+    assert!(acknowledged.iter().all(|one| one.open), "they are open still");
+    assert_eq!(site.session.resend_count(), 0, "the window of another start does not wait for them");
 }
 
 #[test]
@@ -256,7 +272,9 @@ fn file_that_is_closed_before_its_message_is_sent_is_not_opened_there() {
     (1..=3).for_each(|n| site.acknowledge(n, true));
     [101, 102].into_iter().for_each(|ino| site.closed(Ino(ino)));
     let opened = |request: &Request| match &request.call {
-        Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.open).collect::<Vec<_>>(),
+        Call::WriteBehind { acknowledged, .. } | Call::Late { acknowledged, .. } => {
+            acknowledged.iter().map(|one| one.open).collect::<Vec<_>>()
+        }
         call => panic!("{call:?}"),
     };
     let first = site.sent();
@@ -290,7 +308,9 @@ fn only_made_files_are_opened_when_operations_are_sent_again() {
     let opens = |site: &mut Site, boot| -> Vec<bool> {
         let resends = site.resume(boot, 0);
         let open = |call: &Call| match call {
-            Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.open).collect(),
+            Call::WriteBehind { acknowledged, .. } | Call::Late { acknowledged, .. } => {
+                acknowledged.iter().map(|one| one.open).collect()
+            }
             Call::Op { open, .. } => vec![*open],
             call => panic!("{call:?}"),
         };

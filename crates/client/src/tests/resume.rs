@@ -6,11 +6,11 @@ use std::sync::Arc;
 use chiton_model::{Make, Op};
 use chiton_runtime::RealWorld;
 use chiton_runtime::sync::Mutex;
-use chiton_types::{BlockId, Cred, Ino, Mode, Name, PlateId, Position, Refusal};
+use chiton_types::{BlockId, Cred, Ino, Mode, Name, PlateId, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, Recall};
 use proptest::prelude::*;
 
-use super::fake_server::{FakeServer, Fate};
+use super::fake_server::{FakeServer, Fate, Made};
 use crate::connected::{Connected, ConnectedOptions};
 use crate::handler::Handler;
 use crate::service::{CallError, Service, Session};
@@ -195,15 +195,63 @@ fn what_an_ended_session_did_not_carry_out_is_asked_anew() {
         create(&client, "c", false).expect("made");
         assert_eq!(journal(&server).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), names);
     }
-    let server = FakeServer::default();
+}
+
+/// A client that has made two files, which a crash takes, and whose session is over when it calls next.
+fn late(server: &FakeServer) -> (Connected, Vec<(String, Ino)>) {
     server.0.lock().remembers_ended = true;
-    let client = connect(&server);
-    create(&client, "a", false).expect("made");
+    let client = connect(server);
+    let made = ["a", "b"].map(|name| (name.to_string(), create(&client, name, name == "b").expect("made")));
     server.0.lock().journal.clear();
     server.0.lock().fates.push_back(Fate::SessionExpires);
-    assert_eq!(create(&client, "b", false), Err(Refusal::Io.into()), "a is lost");
+    (client, made.to_vec())
+}
+
+/// "A client that returns when its session is over sends its acknowledged operations again that the server has lost."
+#[test]
+fn late_operations_are_carried_out_before_what_has_no_answer() {
+    for fates in [&[][..], &[Fate::RequestLost], &[Fate::ReplyLost], &[Fate::ReplyLost, Fate::ReplyLost]] {
+        let server = FakeServer::default();
+        let (client, mut made) = late(&server);
+        server.0.lock().fates.extend(fates);
+        made.push((
+            "c".to_string(),
+            create(&client, "c", false).expect("nothing is lost on which it may rest"),
+        ));
+        assert_eq!(journal(&server), made, "{fates:?}: once, in order, with their numbers");
+        assert_eq!(server.0.lock().opens, [(made[1].1, 1)].into(), "{fates:?}");
+        assert_eq!(client.commit(Position(0)), Ok(()), "{fates:?}");
+    }
+}
+
+#[test]
+fn late_operations_survive_the_death_of_the_server_that_carries_them_out() {
+    for fate in [Fate::ServerDies, Fate::SessionExpires, Fate::SessionExpiresBehind] {
+        let server = FakeServer::default();
+        let (client, made) = late(&server);
+        server.0.lock().fates.push_back(fate);
+        create(&client, "c", false).expect("carried out");
+        assert_eq!(journal(&server)[..2], made, "{fate:?}");
+        server.0.lock().restart();
+        create(&client, "d", false).expect("carried out");
+        let names: Vec<String> = journal(&server).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "b", "c", "d"], "{fate:?}");
+        assert_eq!(client.commit(Position(0)), Ok(()), "{fate:?}");
+    }
+}
+
+#[test]
+fn contradicted_late_operation_fails_the_next_commit_and_what_may_rest_on_it() {
+    let server = FakeServer::default();
+    let (client, made) = late(&server);
+    let other =
+        Made { session: SessionId(1), seq: Seq(1), name: "a".try_into().expect("a name"), ino: Ino(77) };
+    server.0.lock().journal.push(other);
+    assert_eq!(create(&client, "c", false), Err(Refusal::Io.into()), "a is lost");
     assert_eq!(client.commit(Position(0)), Err(Refusal::Io));
-    assert_eq!(journal(&server), []);
+    assert_eq!(client.commit(Position(0)), Ok(()), "said once");
+    assert_eq!(journal(&server), [("a".to_string(), Ino(77)), made[1].clone()]);
+    create(&client, "d", false).expect("the new session works");
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Behind {
             Call::Closed { .. }
             | Call::Reopen { .. }
             | Call::WriteBehind { .. }
+            | Call::Late { .. }
             | Call::LeaseNames { .. } => Behind::Nothing,
             Call::Query(Query::StatFs)
             | Call::CancelLock { .. }

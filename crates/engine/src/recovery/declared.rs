@@ -272,7 +272,7 @@ fn an_ended_session_is_remembered_with_what_was_carried_out() {
     w.silence();
     assert_eq!(asks(&mut w, 7), unknown, "its end is not durable");
     w.all_durable();
-    let both = Ok(Answer::CarriedOut(vec![(Seq(1), Seq(3))]));
+    let both = Ok(Answer::CarriedOut { runs: vec![(Seq(1), Seq(3))], end: w.m.durable });
     assert_eq!((asks(&mut w, 7), asks(&mut w, 8)), (both.clone(), unknown));
     let mut w = World::start(w.frames);
     w.back(B, 0);

@@ -33,7 +33,7 @@ pub(crate) struct World {
     pub(crate) m: Moment,
     answers: BTreeMap<Ticket, Reply>,
     dropped: Vec<(SessionId, Position)>,
-    seq: BTreeMap<SessionId, u64>,
+    pub(crate) seq: BTreeMap<SessionId, u64>,
 }
 
 fn settings() -> Settings {
@@ -137,10 +137,11 @@ impl World {
         call: Call,
     ) -> Result<Reply, Ticket> {
         let seq = match &call {
-            Call::Op { .. } => {
+            Call::Op { .. } | Call::Late { .. } => {
                 let last = self.seq.entry(session).or_default();
-                *last += 1;
-                Seq(*last)
+                let first = *last + 1;
+                *last += call.ops().len() as u64;
+                Seq(first)
             }
             _ => Seq(0),
         };

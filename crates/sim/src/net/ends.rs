@@ -48,6 +48,9 @@ impl Outlet for Exit {
             Ok(Answer::WriteBehind(results)) => {
                 results.iter().flatten().any(|(position, _)| *position > Position(0))
             }
+            Ok(Answer::Batch(results)) => {
+                results.iter().flatten().any(|(position, _)| *position > Position(0))
+            }
             _ => false,
         };
         if let (Some(session), true, false) = (session, has_changed, question.is_again)
