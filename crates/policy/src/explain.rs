@@ -10,7 +10,7 @@ use crate::mechanism::{End, Mechanism, Role};
 use crate::policy::Policy;
 use crate::support::Support;
 use crate::survival::{Failed, Kept, survival};
-use crate::values::{Acknowledge, OnFailure, OwnerDecouples, Placement};
+use crate::values::{Acknowledge, Huge, OnFailure, OwnerDecouples, Placement};
 
 /// Columns of a terminal that everybody has.
 const WIDTH: usize = 80;
@@ -157,6 +157,7 @@ fn settings(policy: &Policy) -> Vec<Setting> {
             "sync_when_idle" => merges && policy.sync_when_idle,
             // A file system with one plate has nothing to place, a decoupled client neither.
             "placement" => policy.placement != Placement::Spread && !is_decoupled,
+            "huge" => policy.huge != Huge::DEFAULT,
             // Other values are refused.
             "huge_threshold" => false,
             _ => true,
@@ -204,6 +205,7 @@ fn settings(policy: &Policy) -> Vec<Setting> {
         set("owner_decouples", policy.owner_decouples.to_string(), policy.owner_decouples.means()),
         set("lease", policy.lease.to_string(), policy.lease.means()),
         set("placement", policy.placement.to_string(), "where directories are born"),
+        set("huge", policy.huge.to_string(), policy.huge.means()),
         set(
             "huge_threshold",
             policy.huge_threshold.to_string(),

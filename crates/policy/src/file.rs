@@ -8,7 +8,7 @@ use crate::level::{Consistency, Durability};
 use crate::mechanism::{Role, fold};
 use crate::sense::judge;
 use crate::values::{
-    Acknowledge, Data, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
+    Acknowledge, Data, Huge, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
 };
 
 /// A value of `consistency` or `durability`: a level by name, or the mechanisms that make it.
@@ -64,6 +64,8 @@ pub struct PolicyFile {
     pub flush_interval: Option<At<Span>>,
     /// `acknowledge`.
     pub acknowledge: Option<At<Acknowledge>>,
+    /// `huge`.
+    pub huge: Option<At<Huge>>,
     /// `huge_threshold`.
     pub huge_threshold: Option<At<u64>>,
     /// `retain`.
@@ -71,7 +73,7 @@ pub struct PolicyFile {
 }
 
 /// Keys with their aliases (the draft's).
-const KEYS: [(&str, &[&str]); 18] = [
+const KEYS: [(&str, &[&str]); 19] = [
     ("consistency", &["consistency_callback"]),
     ("durability", &["durability_callback"]),
     ("composition", &[]),
@@ -88,6 +90,7 @@ const KEYS: [(&str, &[&str]); 18] = [
     ("lease", &[]),
     ("flush_interval", &[]),
     ("acknowledge", &[]),
+    ("huge", &[]),
     ("huge_threshold", &[]),
     ("retain", &[]),
 ];
@@ -186,6 +189,7 @@ impl PolicyFile {
             "lease" => self.lease = word!(LeasePolicy),
             "flush_interval" => self.flush_interval = Some(span(key, text, place)?),
             "acknowledge" => self.acknowledge = word!(Acknowledge),
+            "huge" => self.huge = word!(Huge),
             "huge_threshold" => self.huge_threshold = Some(number(key, text, place, u64::MAX >> 1)?),
             "retain" => self.retain = Some(span(key, text, place)?),
             _ => unreachable!("the key is one of the table"),

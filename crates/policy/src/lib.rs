@@ -42,5 +42,5 @@ pub use sense::{Senseless, judge};
 pub use support::Support;
 pub use survival::{Failed, Kept, survival};
 pub use values::{
-    Acknowledge, Data, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
+    Acknowledge, Data, Huge, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
 };

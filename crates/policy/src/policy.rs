@@ -7,7 +7,7 @@ use crate::level::{Consistency, Durability, compose};
 use crate::mechanism::{Mechanism, Role};
 use crate::sense::judge;
 use crate::values::{
-    Acknowledge, Data, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
+    Acknowledge, Data, Huge, Interfere, LeasePolicy, OnConflict, OnFailure, OwnerDecouples, Placement, Span,
 };
 
 /// Every key with its value.
@@ -41,6 +41,8 @@ pub struct Policy {
     pub flush_interval: Span,
     /// What an answer waits for.
     pub acknowledge: Acknowledge,
+    /// Whether directories have parts on several plates.
+    pub huge: Huge,
     /// Entries from which on a directory is split over servers; 0: from birth.
     pub huge_threshold: u64,
     /// How long history is kept.
@@ -65,6 +67,7 @@ impl Default for Policy {
             lease: LeasePolicy::DEFAULT,
             flush_interval: Span::from_ms(1_000),
             acknowledge: Acknowledge::DEFAULT,
+            huge: Huge::DEFAULT,
             huge_threshold: 8_000,
             retain: None,
         }
@@ -115,6 +118,7 @@ impl Policy {
         set("lease", Some(self.lease.to_string()));
         set("flush_interval", Some(self.flush_interval.to_string()));
         set("acknowledge", Some(self.acknowledge.to_string()));
+        set("huge", Some(self.huge.to_string()));
         set("huge_threshold", Some(self.huge_threshold.to_string()));
         set("retain", span(self.retain));
         lines.join("\n") + "\n"
@@ -163,6 +167,7 @@ impl Policy {
             lease: given!(lease),
             flush_interval: given!(flush_interval),
             acknowledge: given!(acknowledge),
+            huge: given!(huge),
             huge_threshold: given!(huge_threshold),
             retain: given_some!(retain).filter(|span| span.ms() > 0),
         };
@@ -177,6 +182,20 @@ impl Policy {
             let reason =
                 "`acknowledge: durable` waits for a durability that `durability: none` does not have";
             return Some(Fault::new(place, reason).or_rather("acknowledge: applied"));
+        }
+        if let Some(at) = file.huge.as_ref().filter(|at| at.value == Huge::Always) {
+            let reason = match (&self.placement, self.consistency()) {
+                (Placement::Near, _) => {
+                    "`huge: always` spreads names over plates, and `placement: near` keeps them on one"
+                }
+                (_, Consistency::Weak | Consistency::Invisible) => {
+                    "`huge: always` spreads names over plates, and what a client decouples lies on one"
+                }
+                _ => "",
+            };
+            if !reason.is_empty() {
+                return Some(Fault::new(at.place, reason).or_rather("huge: never"));
+            }
         }
         let syncs = [
             ("sync_interval", file.sync_interval.as_ref().filter(|at| at.value.ms() > 0).map(|at| at.place)),
@@ -249,6 +268,18 @@ mod tests {
 
     fn resolve(text: &str, around: &Policy) -> Result<Policy, Fault> {
         Policy::resolve(&PolicyFile::parse(text)?, around)
+    }
+
+    #[test]
+    fn names_are_not_spread_where_all_lies_on_one_plate() {
+        for text in ["huge: always\nplacement: near", "huge: always\nconsistency: weak"] {
+            let fault = resolve(text, &Policy::default()).expect_err(text);
+            assert!(fault.reason.contains("`huge: always`"), "{text}: {fault}");
+        }
+        let spread = resolve("huge: always", &Policy::default()).expect("good");
+        assert_eq!(spread.huge, Huge::Always);
+        let near = resolve("placement: near", &spread).expect("what is inherited gives way");
+        assert_eq!((near.huge, near.placement), (Huge::Always, Placement::Near));
     }
 
     /// Text, composition or fault, resolved below the default.

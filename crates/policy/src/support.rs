@@ -119,6 +119,8 @@ mod tests {
             ("data: close_to_open", None),
             ("flush_interval: 10s", Some("`flush_interval`")),
             ("placement: near", None),
+            ("huge: always", None),
+            ("huge: never\nplacement: near", None),
             ("placement: servers=[a]", Some("`placement`")),
             ("lease: quota", Some("`lease`")),
             ("huge_threshold: 0", Some("`huge_threshold`")),

@@ -138,6 +138,16 @@ impl OwnerDecouples {
 }
 
 words! {
+    /// Whether directories have parts on several plates.
+    Huge, default Never {
+        /// All names of a directory are on one plate.
+        Never = "never", "all names of a directory are on one plate";
+        /// A directory has a part on each plate, from its birth on.
+        Always = "always", "the names of each new directory are spread over all plates, for many clients that create in it";
+    }
+}
+
+words! {
     /// How a lease is given up when another client comes.
     LeasePolicy, default BestEffort {
         /// At once.
