@@ -41,6 +41,7 @@ counted! {
         Call::Query(Query::Access { .. }) => Access "access",
         Call::Query(Query::ReadDir { .. }) => ReadDir "readdir",
         Call::Query(Query::NameOf { .. }) => NameOf "name_of",
+        Call::Query(Query::Parts { .. }) => Parts "parts",
         Call::Query(Query::ReadLink { .. }) => ReadLink "readlink",
         Call::Query(Query::GetXattr { .. }) => GetXattr "get_xattr",
         Call::Query(Query::ListXattr { .. }) => ListXattr "list_xattr",

@@ -353,7 +353,12 @@ impl Clients {
 
 /// Whole-inode exclusivity is for files: of others, a client may cache what it read.
 pub(crate) fn clamp(mode: LeaseMode, attr: &Attr) -> LeaseMode {
-    if attr.kind == Kind::File { mode } else { mode.min(LeaseMode::Shared) }
+    match attr.kind {
+        Kind::File => mode,
+        // Its attributes are a sum over several plates.
+        _ if attr.is_parted() => LeaseMode::None,
+        _ => mode.min(LeaseMode::Shared),
+    }
 }
 
 fn check_lock(lock: &Lock, slot: Slot) -> Result<Owner, Stop> {

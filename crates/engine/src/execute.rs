@@ -5,7 +5,7 @@
 //! - An operation names only its own session's new blocks, so collecting a dead session's blocks is safe.
 
 use chiton_model::{Body, Event, Hold, NameTouch, Op, Outcome};
-use chiton_namespace::{Fault, Planned};
+use chiton_namespace::{Fault, Planned, with_parts};
 use chiton_types::frame::{FrameBuilder, FrameHeader};
 use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal, Seq, SessionId, ShardId, Time};
 use chiton_wire::{Acknowledged, Again, Failure, LeaseMode, OpKey, is_policy_attribute};
@@ -148,7 +148,9 @@ impl Engine {
         }
         self.check_tree(call)?;
         let names_blocks = self.check_allowed(call)?;
+        self.await_parent(call.op)?;
         let (offered, counted) = self.offer(call, m)?;
+        let parts = self.offer_parts(call, offered, m)?;
         let now = self.clients.time_of(call, m);
 
         self.events.clear();
@@ -163,6 +165,11 @@ impl Engine {
         } else {
             self.plan(call, (now, offered), is_settled, m)?
         };
+        let newborn_parts: Vec<Ino> =
+            parts.iter().map(|part| part.ino).filter(|ino| *ino != offered).collect();
+        if !parts.is_empty() {
+            with_parts(&mut self.events, parts);
+        }
         self.shards.keep_roots(&self.events)?;
         if self.shards.ns.has_decouplings() {
             // Rows as they were are kept for decoupled clients: they must be here.
@@ -209,8 +216,14 @@ impl Engine {
         // somebody removed that name, would rename.
         let position =
             if is_volatile || self.events.is_empty() { NOT_JOURNALLED } else { self.output.journalled() };
+        if planned.gone.is_some() {
+            self.forget_ended_parts();
+        }
         if counted {
             self.use_number(offered);
+        }
+        for part in newborn_parts {
+            self.use_number(part);
         }
         if is_volatile && let Some(gone) = planned.gone.filter(|gone| gone.orphan) {
             self.shards.volatile.orphans.insert(gone.ino);
@@ -306,7 +319,7 @@ impl Engine {
         }
         let ns = &self.shards.ns;
         let (lease, parent_leased) = if call.leases {
-            self.clients.leases_after(call, &outcome, |ino| ns.owns(ino), m)
+            self.clients.leases_after(call, &outcome, |ino| ns.owns(ino), |dir| ns.is_parted(dir), m)
         } else {
             NO_LEASES
         };
@@ -404,20 +417,6 @@ impl Engine {
         }
         done.map(|done| done.outcome)
     }
-
-    /// An operation of the server itself (compaction). False if it has to wait, for which it is not worth it.
-    pub fn remap(&mut self, op: &Op, m: &Moment) -> Result<bool, Vec<chiton_namespace::Need>> {
-        match self.operate_as_server(op, m) {
-            Ok(_) => Ok(true),
-            Err(Stop::Missing(needs)) => Err(needs),
-            Err(_) => Ok(false),
-        }
-    }
-
-    /// These garbage blocks are deleted from the object store.
-    pub fn swept(&mut self, blocks: Vec<chiton_types::BlockId>) {
-        self.output.commit_own(&Event::Swept { blocks }, &mut self.shards);
-    }
 }
 
 impl Shards {
@@ -514,6 +513,7 @@ impl Clients {
         call: &OpCall<'_>,
         outcome: &Outcome,
         owns: impl Fn(Ino) -> bool,
+        is_parted: impl Fn(Ino) -> bool,
         m: &Moment,
     ) -> (LeaseMode, bool) {
         if call.slot == Slot::SERVER || self.resends.are_left() {
@@ -540,7 +540,8 @@ impl Clients {
         };
         let footprint = call.op.footprint();
         let parent = footprint.dirs().next().map(|_| footprint.place);
-        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, call.slot, m));
+        let parent_leased =
+            parent.is_some_and(|parent| !is_parted(parent) && self.parent_leased(parent, call.slot, m));
         self.leases.limit(m.mono);
         (lease, parent_leased)
     }

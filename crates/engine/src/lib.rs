@@ -39,7 +39,9 @@ mod lingering;
 mod locks;
 mod opens;
 mod removed_trees;
+mod upkeep;
 
+mod dir_parts;
 mod inodes;
 mod offer;
 mod placement;

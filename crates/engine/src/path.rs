@@ -11,6 +11,7 @@
 //!   question is under way: as if the client had looked up name by name.
 //! - The answer lists every name and inode that was passed, with leases, so that the client need not ask for them again.
 
+use chiton_model::part_of;
 use chiton_types::{Attr, Ino, Kind, Name, PATH_BYTES_MAX, Position, Refusal, access};
 use chiton_wire::{Answer, LeaseMode, PASSED_MAX, Resolved, Walk};
 
@@ -179,6 +180,13 @@ impl QueryHandler<'_> {
     /// Looks one component up in a directory.
     fn step(&mut self, going: &mut Going, dir: Attr, part: &[u8]) -> Result<(), Stop> {
         let at = dir.ino;
+        if dir.is_parted()
+            && let Some(other) = self.part_for(&dir, part)?
+        {
+            going.todo.push(part.to_vec());
+            going.at = other;
+            return Ok(());
+        }
         if part == b"." || part == b".." {
             self.shards.ns.access(self.cred, at, access::EXEC)?;
             if part == b".." {
@@ -207,6 +215,21 @@ impl QueryHandler<'_> {
             None => return Err(Refusal::NotFound.into()),
         }
         Ok(())
+    }
+
+    /// The inode at which the next component of a path is looked up, if it is not this part of the directory.
+    fn part_for(&self, dir: &Attr, part: &[u8]) -> Result<Option<Ino>, Stop> {
+        let is_part = dir.flags & Attr::PART != 0;
+        if part == b"." || part == b".." {
+            return Ok(is_part.then_some(dir.parent));
+        }
+        let name = Name::new(part)?;
+        let owner = match is_part {
+            true if self.shards.ns.has_name_of(dir.ino, &name)? => Some(dir.ino),
+            true => Some(dir.parent),
+            false => part_of(&self.shards.ns.parts(dir.ino)?, name.hash64()),
+        };
+        Ok(owner.filter(|owner| *owner != dir.ino))
     }
 
     fn end_at(&mut self, going: &mut Going, attr: Attr) -> Result<(), Stop> {

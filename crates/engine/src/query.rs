@@ -6,6 +6,7 @@
 //!   them, with lease `None`, unless the client that asks has it open; opening and mapping it asks the writer to write back
 //!   first. Neither holds for a file that is open for writing where the policy's `data` is weaker than `linearizable`.
 
+use chiton_model::encode_parts;
 use chiton_namespace::{Fault, Listing, Mapped, Need};
 use chiton_policy::Data;
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Refusal, access};
@@ -79,8 +80,15 @@ impl QueryHandler<'_> {
                 self.shards.ns.access(self.cred, *ino, *want)?;
                 Ok(Answer::Done)
             }
-            Query::ReadDir { dir, cookie, entries_max, plus } => {
+            Query::ReadDir { dir, cookie, entries_max, plus, as_part } => {
+                if !as_part && self.shards.ns.attr(*dir)?.is_parted() {
+                    return Err(Refusal::OtherPart.into());
+                }
                 self.readdir(*dir, *cookie, *entries_max, *plus)
+            }
+            Query::Parts { dir } => {
+                let parts = self.shards.ns.parts(*dir)?;
+                Ok(Answer::Bytes(if parts.is_empty() { Vec::new() } else { encode_parts(&parts) }))
             }
             Query::NameOf { dir, ino } => {
                 self.await_unguarded(*dir)?;
@@ -127,7 +135,7 @@ impl QueryHandler<'_> {
             _ => None,
         };
         let parent_open = self.shards.everybody_may_search(parent)?;
-        let parent_leased = self.clients.parent_leased(parent, slot, m);
+        let parent_leased = self.parent_leased(parent);
         if let (Some(ino), None) = (named, &found) {
             return Ok(Answer::Elsewhere { parent_leased, parent_open, ino });
         }
@@ -148,6 +156,11 @@ impl QueryHandler<'_> {
         };
         self.clients.leases.limit(m.mono);
         Ok(answer)
+    }
+
+    /// Whether the session has a lease on a directory's names. Nobody gets one on those of a part.
+    fn parent_leased(&mut self, dir: Ino) -> bool {
+        !self.shards.ns.is_parted(dir) && self.clients.parent_leased(dir, self.slot, self.m)
     }
 
     fn open(&mut self, ino: Ino, want: u8) -> Result<Answer, Stop> {
@@ -234,7 +247,7 @@ impl QueryHandler<'_> {
                 return Err(Stop::Wait(Wait::Leases(busy)));
             }
         }
-        let parent_leased = self.clients.parent_leased(dir, slot, m);
+        let parent_leased = self.parent_leased(dir);
         let mut attrs = attrs.into_iter();
         let mut entries = Vec::with_capacity(listed.len());
         for (name, ino, kind, cookie) in listed {

@@ -193,6 +193,10 @@ impl Engine {
         {
             return Ok(false);
         }
+        // The names of one with parts are not all here, and the server draws the parts of those that are made in it.
+        if self.shards.ns.is_parted(dir) || self.shards.gives_parts(dir)? {
+            return Ok(false);
+        }
         Ok(!self.shards.must_decouple(dir, session, cred, &self.clients)?)
     }
 

@@ -184,6 +184,8 @@ fn path_of(client: &Client, dir: Ino) -> Result<PathBuf, Refusal> {
             return Err(Refusal::NameTooLong);
         }
         let parent = client.getattr(at, None)?.attr.parent;
+        // Of a part of a directory these are the directory's.
+        let parent = client.getattr(parent, None)?.attr.ino;
         names.push(name_in(client, &root, parent, at)?);
         at = parent;
     }

@@ -181,7 +181,9 @@ impl Merge<'_> {
             | Event::GuardEnded { .. }
             | Event::Lent { .. }
             | Event::PeerOpened { .. }
-            | Event::Refused { .. } => {
+            | Event::Refused { .. }
+            | Event::Parts { .. }
+            | Event::Part { .. } => {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }
         }

@@ -31,6 +31,7 @@ use crate::field::{
 };
 use crate::footprint::{Footprint, NameChange, Role, Rows};
 use crate::op::Op;
+use crate::parts::PartRange;
 use crate::policy::PolicyChange;
 use crate::reverted::Reverted;
 use crate::table::or_name;
@@ -651,6 +652,31 @@ events! {
     }
     footprint { Footprint::nowhere() }
     text { format!("operation {seq} of session {session} is refused after the crash") }
+
+    /// A directory has these parts, itself among them.
+    34 "parts" Parts {
+        ino: Ino => "inode",
+        parts: Vec<PartRange>,
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
+    text { format!("directory {ino} has {} parts", parts.len()) }
+
+    /// A part of a directory begins to exist, without names.
+    35 "part" Part {
+        /// The directory.
+        home: Ino,
+        ino: Ino => "inode",
+        /// The range of its names' hashes: the lowest and the highest.
+        first: u64,
+        last: u64,
+        mode: Mode,
+        uid: u32,
+        gid: u32,
+        time: Time => "time_ns",
+    }
+    footprint { Footprint::at(*ino).inode(Role::Newborn, *ino, Rows::ATTRS.and(Rows::CONTENT)) }
+    time { *time }
+    text { format!("part {ino} of directory {home}, names with hashes from {first} to {last}") }
 }
 
 /// What bore the new name of a rename.

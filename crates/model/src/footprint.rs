@@ -199,6 +199,11 @@ impl<N: Copy> Footprint<N> {
         self.inodes().iter().find(is_subject).map(|touch| touch.ino)
     }
 
+    /// The inode that begins to exist.
+    pub fn newborn(&self) -> Option<Ino> {
+        self.inodes().iter().find(|touch| touch.role == Role::Newborn).map(|touch| touch.ino)
+    }
+
     /// The directories, each once.
     pub fn dirs(&self) -> impl Iterator<Item = Ino> + '_ {
         let inodes = self.inodes();

@@ -25,6 +25,7 @@ mod footprint;
 mod frame_events;
 mod op;
 mod outcome;
+mod parts;
 mod policy;
 mod reverted;
 mod table;
@@ -41,6 +42,7 @@ pub use op::{
     XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 pub use outcome::{Gone, Outcome};
+pub use parts::{PartRange, decode_parts, encode_parts, equal_parts, part_of, range_of};
 pub use policy::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
 pub use reverted::{OldContent, Reverted};
 pub use table::Layout;

@@ -465,4 +465,29 @@ impl Op {
         }
         if let Op::SetXattr { name, value, .. } = self { name.len() + value.len() } else { 0 }
     }
+
+    /// Puts each name that it is about into the directory's inode that `place` says: a directory may have parts.
+    pub fn place_names(&mut self, place: impl Fn(Ino, &Name) -> Ino) {
+        match self {
+            Op::Make { parent, name, .. }
+            | Op::LinkUnnamed { parent, name, .. }
+            | Op::Link { parent, name, .. }
+            | Op::Unlink { parent, name }
+            | Op::Rmdir { parent, name }
+            | Op::RemoveTree { parent, name, .. } => *parent = place(*parent, name),
+            Op::Rename { from, from_name, to, to_name, .. } => {
+                *from = place(*from, from_name);
+                *to = place(*to, to_name);
+            }
+            Op::MakeUnnamed { .. }
+            | Op::SetAttr { .. }
+            | Op::Write { .. }
+            | Op::Clone { .. }
+            | Op::Remap { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::SetFlags { .. }
+            | Op::Reclaim { .. } => {}
+        }
+    }
 }

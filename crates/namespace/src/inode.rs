@@ -7,7 +7,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, Ino, Kind, Mode, Position, Time};
 
 use crate::dirty::Marks;
-use crate::node::Node;
+use crate::node::{Node, Share};
 use crate::permission::{ACL_ACCESS, ACL_DEFAULT};
 use crate::values::Xattrs;
 
@@ -155,6 +155,11 @@ impl Inode {
             | flag(DEFAULT_LIST, Attr::DEFAULT_LIST)
             | flag(IMMUTABLE, Attr::IMMUTABLE)
             | flag(APPEND_ONLY, Attr::APPEND_ONLY)
+            | match self.node.share() {
+                Share::All => 0,
+                Share::Home => Attr::HAS_PARTS,
+                Share::Part => Attr::PART,
+            }
     }
 
     /// Becomes immutable or append-only, or no longer ([`Attr::SETTABLE`]).
@@ -256,7 +261,7 @@ mod tests {
             marks: Cell::new(0),
         };
         let file = Node::File { size: 6, bytes: 5 };
-        let dir = Node::Dir { entries: 3, attrs_changed: Position(1 << 40) };
+        let dir = Node::Dir { entries: 3, attrs_changed: Position(1 << 40), share: Share::Home };
         let nodes = [file, dir, Node::Symlink { target_bytes: 9 }, Node::Char { rdev: 0 }];
         for node in nodes.into_iter().chain([Node::Block { rdev: u32::MAX }, Node::Fifo, Node::Socket]) {
             let inode = inode(node);

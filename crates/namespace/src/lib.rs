@@ -27,6 +27,7 @@ mod inodes;
 mod namespace;
 mod node;
 mod paging;
+mod parts;
 mod plan;
 mod query;
 mod realm;
@@ -44,9 +45,9 @@ pub use dirty::CheckpointList;
 pub use fault::{Fault, Need};
 pub use inode::Inode;
 pub use namespace::{Known, Listing, Mapped, Namespace, RowChange};
-pub use node::Node;
+pub use node::{Node, Share};
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
-pub use plan::{ContentIn, Context, InodeFacts, PlanState, Planned, WARM_OPS, plan};
+pub use plan::{ContentIn, Context, InodeFacts, PlanState, Planned, WARM_OPS, plan, with_parts};
 pub use realm::{PolicyPlace, path_of};
 pub use row::{
     INODE_KEY_BYTES, ino_of, inode_row, plate_row_key, rest_of_plate_row, row_key, rows_with_tag, shard_of,

@@ -18,7 +18,7 @@ use crate::dirty::{Dirty, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::inodes::Inodes;
-use crate::node::Node;
+use crate::node::{Node, Share};
 use crate::paging::CorruptRow;
 use crate::plan::Planned;
 use crate::realm::{Parents, Realms};
@@ -252,6 +252,9 @@ impl Namespace {
     /// [`Fault::Missing`]; `Io` if its row cannot be read.
     #[inline]
     pub fn entry(&self, dir: &Inode, name: &Name) -> Result<Known<'_>, Fault> {
+        if dir.node.share() != Share::All {
+            self.has_hash(dir, name)?;
+        }
         let hash = name.hash64();
         let held = self.dirs.get(&dir.ino);
         match held.and_then(|d| d.find(hash, name.as_bytes())) {

@@ -18,6 +18,8 @@ pub enum Node {
         /// Position of the last change of its own attributes. (The inode's position also says that an entry changed.) By it a
         /// merge knows a chmod from a create.
         attrs_changed: Position,
+        /// Whether it has all names of its directory.
+        share: Share,
     },
     /// A symbolic link.
     Symlink {
@@ -37,13 +39,31 @@ pub enum Node {
     Socket,
 }
 
+/// The names of its directory that a directory's inode has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Share {
+    #[default]
+    All = 0,
+    /// Those of its range. The other parts have the rest; its content row lists them all.
+    Home = 1,
+    /// Those of its range, which its content row has. The directory is its parent.
+    Part = 2,
+}
+
 impl Node {
+    /// The names of its directory that it has; [`Share::All`] for what is no directory.
+    #[inline]
+    pub fn share(&self) -> Share {
+        if let Node::Dir { share, .. } = self { *share } else { Share::All }
+    }
+
     /// One that is born: with so many bytes of content, or as this device. Directories begin empty, and their attributes count
     /// as unchanged.
     pub fn new(kind: Kind, bytes: u64, rdev: u32) -> Node {
         match kind {
             Kind::File => Node::File { size: bytes, bytes },
-            Kind::Dir => Node::Dir { entries: 0, attrs_changed: Position(0) },
+            Kind::Dir => Node::Dir { entries: 0, attrs_changed: Position(0), share: Share::All },
             Kind::Symlink => Node::Symlink { target_bytes: bytes },
             Kind::Char => Node::Char { rdev },
             Kind::Block => Node::Block { rdev },
@@ -111,6 +131,13 @@ impl Node {
         }
     }
 
+    /// Sets which names of its directory it has.
+    pub(crate) fn set_share(&mut self, to: Share) {
+        if let Node::Dir { share, .. } = self {
+            *share = to;
+        }
+    }
+
     /// Sets how many names a directory has.
     pub fn set_entries(&mut self, to: u64) {
         if let Node::Dir { entries, .. } = self {
@@ -125,9 +152,10 @@ impl Node {
                 v.put_varint(size);
                 v.put_varint(bytes);
             }
-            Node::Dir { entries, attrs_changed } => {
+            Node::Dir { entries, attrs_changed, share } => {
                 v.put_varint(entries);
                 v.put_varint(attrs_changed.0);
+                v.put_u8(share as u8);
             }
             Node::Symlink { target_bytes } => v.put_varint(target_bytes),
             Node::Char { rdev } | Node::Block { rdev } => v.put_varint(u64::from(rdev)),
@@ -139,7 +167,16 @@ impl Node {
         let device = |n: u64| u32::try_from(n).map_err(|_| Malformed { expected: "a device's number" });
         Ok(match kind {
             Kind::File => Node::File { size: v.varint()?, bytes: v.varint()? },
-            Kind::Dir => Node::Dir { entries: v.varint()?, attrs_changed: Position(v.varint()?) },
+            Kind::Dir => {
+                let (entries, attrs_changed) = (v.varint()?, Position(v.varint()?));
+                let share = match v.u8()? {
+                    0 => Share::All,
+                    1 => Share::Home,
+                    2 => Share::Part,
+                    _ => return Err(Malformed { expected: "all names, a home or a part" }),
+                };
+                Node::Dir { entries, attrs_changed, share }
+            }
             Kind::Symlink => Node::Symlink { target_bytes: v.varint()? },
             Kind::Char => Node::Char { rdev: device(v.varint()?)? },
             Kind::Block => Node::Block { rdev: device(v.varint()?)? },

@@ -19,6 +19,7 @@ use hashbrown::HashMap;
 use crate::fault::Fault;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
+use crate::node::Share;
 use crate::tables::TableValue;
 use crate::values::{HistoryKey, LinkedKey, PolicyKey};
 
@@ -269,7 +270,10 @@ impl Namespace {
             if at.nlink == 0 {
                 return Err(Refusal::NotFound.into());
             }
-            names.push(self.name_held(at.parent, at.ino)?);
+            // A part has no name: it belongs to the directory above it.
+            if at.node.share() != Share::Part {
+                names.push(self.name_held(at.parent, at.ino)?);
+            }
             at = self.inode(at.parent)?;
         }
         Ok(path_of(b"/", &names))

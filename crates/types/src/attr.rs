@@ -98,7 +98,8 @@ pub struct Attr {
     pub btime: Time,
     /// The directory where it was born or moved to last (itself for the root).
     pub parent: Ino,
-    /// Bits: [`Attr::ACCESS_LIST`], [`Attr::DEFAULT_LIST`], [`Attr::IMMUTABLE`], [`Attr::APPEND_ONLY`].
+    /// Bits: [`Attr::ACCESS_LIST`], [`Attr::DEFAULT_LIST`], [`Attr::IMMUTABLE`], [`Attr::APPEND_ONLY`], [`Attr::HAS_PARTS`],
+    /// [`Attr::PART`].
     pub flags: u8,
     /// Position of the last change.
     pub position: Position,
@@ -115,12 +116,22 @@ impl Attr {
     pub const APPEND_ONLY: u8 = 8;
     /// Those that `chattr` sets.
     pub const SETTABLE: u8 = Attr::IMMUTABLE | Attr::APPEND_ONLY;
+    /// A directory of which other inodes, its parts, have some of the names.
+    pub const HAS_PARTS: u8 = 16;
+    /// A part of the directory that is its parent.
+    pub const PART: u8 = 32;
     /// All there are.
-    pub const FLAGS: u8 = Attr::ACCESS_LIST | Attr::DEFAULT_LIST | Attr::SETTABLE;
+    pub const FLAGS: u8 =
+        Attr::ACCESS_LIST | Attr::DEFAULT_LIST | Attr::SETTABLE | Attr::HAS_PARTS | Attr::PART;
 
     /// True if everybody may search this directory.
     pub fn is_open(&self) -> bool {
         self.mode.has(0o111) && self.flags & Attr::ACCESS_LIST == 0
+    }
+
+    /// It has parts, or is one: it does not have all names of its directory.
+    pub fn is_parted(&self) -> bool {
+        self.flags & (Attr::HAS_PARTS | Attr::PART) != 0
     }
 }
 

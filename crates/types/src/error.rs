@@ -103,6 +103,9 @@ refusals! {
     /// ECANCELED: the policy that holds here says that a client decouples the subtree before it changes something, and
     /// this client said that it does so. It decouples and asks again there; nobody else sees this.
     Undecoupled = 32, 125, "the subtree is to be decoupled first";
+    /// EREMCHG: another part of the directory has the name; the directory's own inode lists the parts. The client asks that part;
+    /// nobody else sees this.
+    OtherPart = 33, 78, "another part of the directory has the name";
 }
 
 impl std::error::Error for Refusal {}

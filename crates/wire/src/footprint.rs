@@ -29,6 +29,7 @@ impl Call {
                 | Query::Access { ino, .. }
                 | Query::ReadDir { dir: ino, .. }
                 | Query::NameOf { dir: ino, .. }
+                | Query::Parts { dir: ino }
                 | Query::ReadLink { ino }
                 | Query::GetXattr { ino, .. }
                 | Query::ListXattr { ino }

@@ -49,6 +49,8 @@ record! {
         pub access: Option<Vec<u8>>,
         /// Why the operation may not have the row although it is there.
         pub kept: Option<Refusal>,
+        /// Of a directory with parts: those beside this inode.
+        pub parts: Vec<Ino>,
     }
 }
 

@@ -41,6 +41,13 @@ choice! {
             entries_max: u32,
             /// With attributes, and leases on them.
             plus: bool,
+            /// Those of one part, if the directory has parts: the caller asks the others for the rest. Without this a directory with
+            /// parts says so ([`chiton_types::Refusal::OtherPart`]).
+            as_part: bool,
+        }
+        /// The parts of a directory, as [`chiton_model::decode_parts`] reads them; no bytes if it has none.
+        44 Parts {
+            dir: Ino,
         }
         /// The name of a directory in the one that it is in. Asks for read permission on that one.
         43 NameOf {

@@ -32,7 +32,13 @@ fn templates() -> Vec<Vec<u8>> {
         make_file("hostile"),
         find("hostile"),
         Call::Batch { ops: ops(20), stop_on_failure: false },
-        Call::Query(Query::ReadDir { dir: Ino::ROOT, cookie: 0, entries_max: 100, plus: true }),
+        Call::Query(Query::ReadDir {
+            dir: Ino::ROOT,
+            cookie: 0,
+            entries_max: 100,
+            plus: true,
+            as_part: false,
+        }),
         Call::Query(Query::Resolve {
             from: Ino::ROOT,
             path: b"a/../b/c".to_vec(),

@@ -31,6 +31,18 @@ impl Next {
     }
 }
 
+impl Next {
+    /// What follows when this has come to its end.
+    pub(super) fn then(self, then: impl FnOnce(Answered) -> Next + Send + 'static) -> Next {
+        match self {
+            Next::Answer(answer) => then(answer),
+            Next::All(under_way, before) => {
+                Next::All(under_way, Box::new(move |answers| before(answers).then(then)))
+            }
+        }
+    }
+}
+
 /// See the module.
 pub(super) struct Chain {
     /// In the order asked; those that are answered are not waited for any more.

@@ -15,7 +15,9 @@
 //! - A position is compared only with others of the same plate: attributes of an inode that come from another plate than its owner
 //!   carry position 0 and no lease.
 
+mod attempts;
 mod chain;
+mod parts;
 mod realms;
 mod runs;
 
@@ -33,10 +35,9 @@ use chiton_wire::{Answer, Call, DirEntry, LeaseMode, Query, RealmCall, StatFs};
 
 use crate::in_flight::refusal;
 use crate::plate_inodes::{crosses, index_of};
-use crate::service::{CallError, Connection, Interrupted, Service, Session, Underway, ready};
+use crate::service::{CallError, Connection, Interrupted, Service, Session, Underway};
 use crate::{CancelToken, Recalls};
 use chain::{Chain, Next};
-use runs::Runs;
 
 /// A name that another plate owns and that goes while its attributes are asked for is looked up again so often.
 const LOOKUP_TRIES: usize = 8;
@@ -50,6 +51,7 @@ pub struct Routed(Arc<Each>);
 pub(crate) struct Each {
     plates: Plates,
     services: Vec<Arc<dyn Service>>,
+    parts: parts::PartLists,
 }
 
 /// Where a call goes.
@@ -62,6 +64,8 @@ enum Way {
     Lookup(usize),
     /// A listing with attributes, likewise.
     Listing(usize),
+    /// Attributes of an inode.
+    Attr(usize),
     /// Operations of several plates.
     Runs,
     /// A path, to the plate on which it begins.
@@ -81,7 +85,7 @@ impl Routed {
     /// Unless there is one for each plate.
     pub fn new(plates: Plates, services: Vec<Arc<dyn Service>>) -> Routed {
         assert!(services.len() == usize::from(plates.count()), "each plate has its service");
-        Routed(Arc::new(Each { plates, services }))
+        Routed(Arc::new(Each { plates, services, parts: Default::default() }))
     }
 
     fn at(&self, ino: Ino) -> &Arc<dyn Service> {
@@ -127,11 +131,12 @@ impl Each {
             Call::Query(query) => match query {
                 Query::Lookup { parent, .. } => Way::Lookup(self.index(*parent)),
                 Query::ReadDir { dir, plus: true, .. } => Way::Listing(self.index(*dir)),
-                Query::GetAttr { ino }
-                | Query::Open { ino, .. }
+                Query::GetAttr { ino } => Way::Attr(self.index(*ino)),
+                Query::Open { ino, .. }
                 | Query::Access { ino, .. }
                 | Query::ReadDir { dir: ino, .. }
                 | Query::NameOf { dir: ino, .. }
+                | Query::Parts { dir: ino }
                 | Query::ReadLink { ino }
                 | Query::GetXattr { ino, .. }
                 | Query::ListXattr { ino }
@@ -398,27 +403,31 @@ impl Page {
 impl Service for Routed {
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         let each = &self.0;
-        match each.way(&call) {
-            Way::To(at) => each.services[at].call(cred, call),
-            Way::Decider(at) => {
-                if let Call::Op { op, .. } = &call {
-                    each.settle_others(op, at)?;
+        match &call {
+            Call::Batch { .. } => Chain::run(each.clone().start_batch(cred.clone(), call)),
+            Call::Query(Query::ReadDir { as_part: false, .. }) => {
+                Chain::run(each.clone().start_placed(cred.clone(), call, parts::TRIES))
+            }
+            Call::Op { .. } | Call::Query(Query::Lookup { .. }) => {
+                let again = call.clone();
+                match each.call_once(cred, each.placed(call)) {
+                    Err(CallError::Refused(Refusal::OtherPart)) => {
+                        let dirs = parts::dirs_of(&again);
+                        let next = each.clone().learn(cred.clone(), dirs, move |each, cred| {
+                            each.start_placed(cred, again, parts::TRIES)
+                        });
+                        Chain::run(next)
+                    }
+                    answer => answer,
                 }
-                let answer = each.services[at].call(cred, call)?;
-                Ok(each.decided(at, answer))
             }
-            Way::Lookup(at) => each.look_up(at, cred, call),
-            Way::Listing(at) => Chain::run(each.clone().start_listing(at, cred.clone(), call)),
-            Way::Runs => Chain::run(Runs::begin(each.clone(), cred, call)),
-            Way::Path(at) => each.services[at].call(cred, each.with_sessions(call)),
-            way @ (Way::Commit | Way::Totals | Way::Realms | Way::Realm(_)) => {
-                each.call_many(&way, cred, &call)
-            }
+            _ => each.call_once(cred, call),
         }
     }
 
     fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         let each = &self.0;
+        let call = each.placed(call);
         let Way::Decider(at) = each.way(&call) else { return self.call(cred, call) };
         if let Call::Op { op, .. } = &call {
             each.settle_others(op, at)?;
@@ -429,26 +438,15 @@ impl Service for Routed {
 
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         let each = self.0.clone();
-        let next = match each.way(&call) {
-            Way::To(at) => return each.services[at].start(cred, call),
-            Way::Decider(at) => {
-                if let Call::Op { op, .. } = &call
-                    && let Err(error) = each.settle_others(op, at)
-                {
-                    return ready(Err(error));
-                }
-                let underway = each.services[at].start(cred, call);
-                Next::one(underway, move |answer| Next::Answer(answer.map(|answer| each.decided(at, answer))))
-            }
-            Way::Lookup(at) => each.start_look_up(at, cred.clone(), call, LOOKUP_TRIES),
-            Way::Listing(at) => each.start_listing(at, cred.clone(), call),
-            Way::Runs => Runs::begin(each, cred, call),
-            Way::Path(at) => return each.services[at].start(cred, each.with_sessions(call)),
-            way @ (Way::Commit | Way::Totals | Way::Realms | Way::Realm(_)) => {
-                Next::Answer(each.call_many(&way, cred, &call))
-            }
-        };
-        Chain::begin(next)
+        if let Way::To(at) = each.way(&call)
+            && !matches!(call, Call::Batch { .. } | Call::Query(Query::ReadDir { .. }))
+        {
+            return each.services[at].start(cred, call);
+        }
+        Chain::begin(match &call {
+            Call::Batch { .. } => each.start_batch(cred.clone(), call),
+            _ => each.start_placed(cred.clone(), call, parts::TRIES),
+        })
     }
 
     fn call_cancellable(&self, cred: &Cred, call: Call, token: &CancelToken) -> Result<Answer, CallError> {

@@ -25,6 +25,7 @@ impl Behind {
             ) => Behind::All,
             Call::Query(
                 Query::GetAttr { ino }
+                | Query::Parts { dir: ino }
                 | Query::Open { ino, .. }
                 | Query::Access { ino, .. }
                 | Query::ReadLink { ino }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod blocked;
+mod huge;
 mod paths;
 mod plates;
 mod restarts;

@@ -108,7 +108,7 @@ impl Peers {
         let mut owed = peer.owed.range(peer.sent.saturating_add(1)..).map(|(_, owed)| owed);
         owed.any(|owed| {
             let mut events = chiton_model::FrameEvents::new(owed.position, owed.count, &owed.events);
-            events.any(|event| matches!(event, Ok((_, Event::Make { ino: born, .. })) if born == ino))
+            events.any(|event| event.is_ok_and(|(_, event)| event.footprint().newborn() == Some(ino)))
         })
     }
 }

@@ -94,6 +94,11 @@ impl Crossing {
         self.other_row(dir)??.row.named.map(|(ino, _)| ino)
     }
 
+    /// The parts of a directory of another plate that is held, beside its own inode.
+    pub(super) fn parts(&self, dir: Ino) -> &[Ino] {
+        self.other_row(dir).flatten().map_or(&[], |other| &other.row.parts)
+    }
+
     /// A directory above the target.
     pub(crate) fn place(&self, ino: Ino) -> Option<Option<&Attr>> {
         self.places.get(&ino).map(Option::as_ref)
@@ -134,6 +139,12 @@ impl Peers {
             }
             Op::Rename { .. } => {}
             Op::SetXattr { .. } | Op::RemoveXattr { .. } if sets_policy(op) => {}
+            // Its parts change with it.
+            Op::SetAttr { ino, .. }
+            | Op::SetXattr { ino, .. }
+            | Op::RemoveXattr { ino, .. }
+            | Op::SetFlags { ino, .. }
+                if ns.is_parted(*ino) => {}
             Op::LinkUnnamed { .. } | Op::Clone { .. } | Op::RemoveTree { .. } => {
                 return Err(Refusal::CrossDevice);
             }
@@ -465,7 +476,10 @@ pub(super) fn policy_of(events: &[Event]) -> Option<Ino> {
 
 /// Attributes of a directory that is born at another plate, as the deciding one answers them.
 fn born_elsewhere(events: &[Event]) -> Option<Attr> {
-    let attr = events.first()?.born(Position(0))?;
+    let mut attr = events.first()?.born(Position(0))?;
+    if events.iter().any(|event| matches!(event, Event::Parts { .. })) {
+        attr.flags |= Attr::HAS_PARTS;
+    }
     (attr.kind == Kind::Dir).then_some(attr)
 }
 

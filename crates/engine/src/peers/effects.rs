@@ -135,8 +135,7 @@ impl Engine {
     /// What else changes with an event that another plate has decided.
     fn effect_applied(&mut self, event: &Event, lingers: bool, m: &Moment) {
         let footprint = event.footprint();
-        if let Event::Make { ino, .. } = event {
-            let born = *ino;
+        if let Some(born) = footprint.newborn() {
             if let Some(peers) = &mut self.peers {
                 peers.not_coming.remove(&born);
                 peers.asked_births.remove(&born);

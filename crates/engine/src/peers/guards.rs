@@ -114,7 +114,8 @@ impl Engine {
             _ => PlanState::xattrs(ns, &facts)?.and_then(|xattrs| xattrs.0.get(ACL_ACCESS).cloned()),
         };
         let kept = self.shards.kept(ino, name.is_some())?;
-        Ok(Some(GuardedRow { attr, is_empty, named, access: list, kept }))
+        let parts = ns.parts(ino)?.into_iter().map(|part| part.ino).filter(|part| *part != ino).collect();
+        Ok(Some(GuardedRow { attr, is_empty, named, access: list, kept, parts }))
     }
 
     /// A directory above the target of a move, as it is: the move holds the token, so it keeps its parent.

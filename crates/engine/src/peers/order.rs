@@ -52,7 +52,40 @@ pub(super) fn rows_of(
             false => crossing.named_in(touch.dir),
         });
     }
+    // Parts change and end with their directory; a directory that moves keeps them as they are.
+    if let Some(ino) = ending_or_changed(ns, op, crossing)? {
+        inodes.extend(match ns.owns(ino) {
+            true => ns.parts(ino)?.into_iter().map(|part| part.ino).collect(),
+            false => crossing.parts(ino).to_vec(),
+        });
+    }
     Ok(inodes.into_iter().filter_map(|ino| Some(Row::new(plates.of(ino)?, ino))).collect())
+}
+
+/// The inode that an operation may end, or whose attributes it changes.
+fn ending_or_changed(ns: &Namespace, op: &Op, crossing: &Crossing) -> Result<Option<Ino>, Fault> {
+    let footprint = op.footprint();
+    match footprint.victim_dir() {
+        Some(touch) if ns.owns(touch.dir) => match bearer(ns, touch.dir, touch.name)? {
+            // One that is not here any more has no parts to look for.
+            Some(ino) if ns.owns(ino) => Ok(existing(ns, ino)?),
+            bearer => Ok(bearer),
+        },
+        Some(touch) => Ok(crossing.named_in(touch.dir)),
+        None if footprint.names().next().is_some() => Ok(None),
+        None => {
+            footprint.subject_inode().filter(|ino| ns.owns(*ino)).map_or(Ok(None), |ino| existing(ns, ino))
+        }
+    }
+}
+
+/// An own inode, unless it is gone.
+fn existing(ns: &Namespace, ino: Ino) -> Result<Option<Ino>, Fault> {
+    match ns.attr(ino) {
+        Ok(_) => Ok(Some(ino)),
+        Err(Fault::Missing(needs)) => Err(Fault::Missing(needs)),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The inode that bears a name in an own directory. None if there is no such directory: the plan says so.

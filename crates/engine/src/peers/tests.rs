@@ -5,6 +5,7 @@
 //! none; the tree fits over plates; nothing is guarded, owed or under way.
 
 mod cluster;
+mod placing;
 mod plate;
 mod policies;
 
@@ -102,6 +103,14 @@ fn directories_that_move_at_once_make_no_loop() {
     check_load(Load::Moves, 600_000..601_500, 3, 4, (3, 3));
     check_race(700_000..702_000, 2, (2, 0));
     check_race(800_000..804_000, 3, (2, 1));
+}
+
+/// S144. Directories have parts on all plates: they are born, changed and removed as wholes.
+#[test]
+fn directories_with_parts_are_whole_through_crashes() {
+    check_load(Load::Parts, 2_000_000..2_000_600, 2, 2, (0, 0));
+    check_load(Load::Parts, 2_010_000..2_012_000, 2, 3, (3, 0));
+    check_load(Load::Parts, 2_020_000..2_021_500, 3, 3, (3, 3));
 }
 
 /// S128. Policies are set while directories move: all plates agree on them, and on the realm of every directory.

@@ -51,6 +51,13 @@ impl PlanState for OverPlates<'_> {
         }
     }
 
+    fn parts(&self, dir: &InodeFacts) -> Result<Vec<Ino>, Fault> {
+        match self.guarded(dir.ino) {
+            Some(other) => Ok(other.row.parts.clone()),
+            None => PlanState::parts(self.ns, dir),
+        }
+    }
+
     fn xattrs(&self, inode: &InodeFacts) -> Result<Option<&Xattrs>, Fault> {
         match self.guarded(inode.ino) {
             Some(other) => Ok(Some(&other.access)),

@@ -58,6 +58,11 @@ impl WayUp<'_> {
         let mut at = self.attr(ns, dir)?;
         while at.ino != Ino::ROOT {
             let parent = at.parent;
+            if at.flags & Attr::PART != 0 {
+                // It has no name: it belongs to the directory above it.
+                at = self.attr(ns, parent)?;
+                continue;
+            }
             names.push(match ns.owns(parent) {
                 true => ns.name_held(parent, at.ino)?,
                 false => match crossing.name(parent, at.ino) {

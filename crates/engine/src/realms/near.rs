@@ -106,6 +106,9 @@ impl Shards {
                     Err(Fault::Missing(_)) => return Err(Stop::Missing(needs)),
                     Err(fault) => return Err(fault.into()),
                 };
+                if self.ns.is_parted(dir) {
+                    return Ok(false);
+                }
                 for (_, ino, kind, cookie) in &listing.entries {
                     after = *cookie;
                     if !self.ns.owns(*ino) {

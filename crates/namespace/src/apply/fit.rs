@@ -8,6 +8,7 @@ use chiton_types::{Ino, Kind, Name, Position, RealmId};
 
 use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
+use crate::node::Share;
 
 /// Why an event does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +120,11 @@ impl Namespace {
             Role::Newborn => Ok(()),
             Role::Directory | Role::Root => self.existing_dir(ino, position).map(drop),
             Role::Victim => self.existing(ino, position).map(drop),
-            Role::Orphan => require(ino, self.existing(ino, position)?.nlink == 0),
+            Role::Orphan => {
+                let inode = self.existing(ino, position)?;
+                // A part has no name either.
+                require(ino, inode.nlink == 0 || inode.node.share() == Share::Part)
+            }
             Role::Source => require(ino, self.existing(ino, position)?.kind() == Kind::File),
             Role::Subject => {
                 let inode = self.existing(ino, position)?;

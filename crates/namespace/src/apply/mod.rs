@@ -8,6 +8,7 @@
 
 mod content;
 mod fit;
+mod parts;
 
 pub use fit::Misfit;
 
@@ -128,6 +129,8 @@ impl Namespace {
             Event::Rename { from, from_name, to, to_name, ino, kind, over, time } => {
                 self.apply_rename((*from, from_name), (*to, to_name), (*ino, *kind), *over, *time, position);
             }
+            Event::SetAttr { ino, .. } | Event::Flags { ino, .. } | Event::Reclaim { ino, .. }
+                if !self.owns(*ino) => {}
             Event::SetAttr { ino, size, .. } => {
                 if let Some(size) = size {
                     self.truncate(*ino, *size, position);
@@ -176,6 +179,9 @@ impl Namespace {
                 inode.note_attrs_changed(position);
             }
             Event::Touch { ino, time } => touch_dir(self.changing(*ino, position), *time),
+            Event::Parts { ino, parts } => self.apply_parts(*ino, parts, position),
+            Event::Part { ino, .. } if !self.owns(*ino) => {}
+            Event::Part { .. } => self.apply_part(event, position),
             Event::Reclaim { ino, from_chunk } => self.reclaim(*ino, *from_chunk, position),
             Event::Swept { blocks } => {
                 for &block in blocks {

@@ -14,12 +14,14 @@ mod attrs;
 mod content;
 mod make;
 mod names;
+mod parts;
 mod rename;
 mod unnamed;
 mod xattr;
 
 mod namespace;
 
+pub use parts::with_parts;
 pub use state::{ContentIn, InodeFacts, PlanState};
 
 use chiton_model::{Event, Gone, Op, Rows};
@@ -59,6 +61,21 @@ pub struct Planned {
 /// # Errors
 /// [`Fault::Refused`] by the state or permissions, [`Fault::Missing`] of what is not known here, [`Fault::NeedGroups`].
 pub fn plan<S: PlanState>(
+    state: &S,
+    op: &Op,
+    ctx: &Context<'_>,
+    out: &mut Vec<Event>,
+) -> Result<Planned, Fault> {
+    let from = out.len();
+    let planned = plan_one(state, op, ctx, out)?;
+    if let Err(fault) = parts::extend(state, out, from) {
+        out.truncate(from);
+        return Err(fault);
+    }
+    Ok(planned)
+}
+
+fn plan_one<S: PlanState>(
     state: &S,
     op: &Op,
     ctx: &Context<'_>,

@@ -3,7 +3,7 @@
 use chiton_model::{Event, Gone};
 use chiton_types::{Ino, Kind, Name, Refusal};
 
-use super::{ContentIn, Context, InodeFacts, PlanState, Planned, state};
+use super::{ContentIn, Context, InodeFacts, PlanState, Planned, parts, state};
 use crate::fault::Fault;
 use crate::permission;
 
@@ -64,7 +64,7 @@ pub(super) fn rmdir<S: PlanState>(
     out: &mut Vec<Event>,
 ) -> Result<Planned, Fault> {
     let is_empty_dir = |victim: &InodeFacts| match victim.kind {
-        Kind::Dir if state.is_empty(victim)? => Ok(()),
+        Kind::Dir if parts::is_empty(state, victim)? => Ok(()),
         Kind::Dir => Err(Refusal::NotEmpty.into()),
         _ => Err(Refusal::NotDir.into()),
     };

@@ -56,6 +56,10 @@ impl PlanState for Namespace {
         Ok(self.inode(dir.ino)?.entries() == 0)
     }
 
+    fn parts(&self, dir: &InodeFacts) -> Result<Vec<Ino>, Fault> {
+        Ok(self.parts(dir.ino)?.into_iter().map(|part| part.ino).collect())
+    }
+
     fn xattrs(&self, inode: &InodeFacts) -> Result<Option<&Xattrs>, Fault> {
         self.xattrs_of(self.inode(inode.ino)?)
     }

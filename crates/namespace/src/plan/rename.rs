@@ -4,7 +4,7 @@ use chiton_model::{Event, Over, RenameHow};
 use chiton_types::{Ino, Kind, Mode, Name, Refusal, access};
 
 use super::names::{gone_without_name, present};
-use super::{Context, InodeFacts, PlanState, Planned, state};
+use super::{Context, InodeFacts, PlanState, Planned, parts, state};
 use crate::fault::Fault;
 use crate::permission::{self, Birth, Newborn};
 
@@ -86,7 +86,7 @@ pub(super) fn rename<S: PlanState>(
         (RenameHow::Exchange, Some(target)) => {
             (Over::Exchanged { ino: target.ino, kind: target.kind }, None, Some(target.ino))
         }
-        (_, Some(target)) if target.kind == Kind::Dir && !state.is_empty(&target)? => {
+        (_, Some(target)) if target.kind == Kind::Dir && !parts::is_empty(state, &target)? => {
             return Err(Refusal::NotEmpty.into());
         }
         (_, Some(target)) => {

@@ -108,6 +108,14 @@ pub trait PlanState {
         Err(Need::Dir(dir.ino).into())
     }
 
+    /// The parts of a directory that has any, its own inode among them.
+    ///
+    /// # Errors
+    /// See the module.
+    fn parts(&self, dir: &InodeFacts) -> Result<Vec<Ino>, Fault> {
+        Err(Need::Content(dir.ino).into())
+    }
+
     /// All extended attributes.
     ///
     /// # Errors

@@ -235,7 +235,13 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
                 Call::Query(Query::Lookup { parent: dir, name: name("f") }),
                 Call::Query(Query::Lookup { parent: out, name: name("job") }),
                 Call::Query(Query::Open { ino: f, want: access::READ }),
-                Call::Query(Query::ReadDir { dir: job, cookie: 0, entries_max: 10, plus: false }),
+                Call::Query(Query::ReadDir {
+                    dir: job,
+                    cookie: 0,
+                    entries_max: 10,
+                    plus: false,
+                    as_part: false,
+                }),
                 Call::Query(Query::Map { ino: f, offset: 0, len: 10 }),
                 Call::Query(Query::Resolve {
                     from: Ino::ROOT,
@@ -251,7 +257,8 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
             }
             s.try_call(Call::Closed { inos: vec![f] }).expect("closes always pass");
             assert_eq!(s.list(out, false), [("job".to_owned(), job)], "the name is listed");
-            let plus = s.query(Query::ReadDir { dir: out, cookie: 0, entries_max: 9, plus: true });
+            let plus =
+                s.query(Query::ReadDir { dir: out, cookie: 0, entries_max: 9, plus: true, as_part: false });
             let Ok(Answer::Entries { entries, .. }) = plus else { panic!("{plus:?}") };
             assert_eq!(entries[0].attr.is_some(), may_look);
         }

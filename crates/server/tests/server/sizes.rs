@@ -60,8 +60,13 @@ fn a_question_about_an_open_file_makes_its_writer_push() {
         let seen = match size {
             7 => reader.getattr(ino).expect("there").0.size,
             9 => reader.lookup(Ino::ROOT, "f").0.expect("there").size,
-            _ => match reader.query(Query::ReadDir { dir: Ino::ROOT, cookie: 0, entries_max: 9, plus: true })
-            {
+            _ => match reader.query(Query::ReadDir {
+                dir: Ino::ROOT,
+                cookie: 0,
+                entries_max: 9,
+                plus: true,
+                as_part: false,
+            }) {
                 Ok(Answer::Entries { entries, .. }) => entries[0].attr.as_ref().expect("plus").0.size,
                 other => panic!("{other:?}"),
             },

@@ -21,7 +21,8 @@ pub(crate) fn look(server: &Server) -> Result<Tree, String> {
     while let Some((path, ino)) = to_do.pop() {
         let node = node(&sessions, &*objects, ino).map_err(|what| format!("{path}/: {what}"))?;
         if node.kind == Kind::Dir {
-            let query = Query::ReadDir { dir: ino, cookie: 0, entries_max: 10_000, plus: false };
+            let query =
+                Query::ReadDir { dir: ino, cookie: 0, entries_max: 10_000, plus: false, as_part: false };
             match sessions.ask(ino, query)? {
                 Answer::Entries { entries, end: true, .. } => {
                     to_do.extend(

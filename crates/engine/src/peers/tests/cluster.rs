@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use chiton_model::{Make, Op, RenameHow, XattrHow};
+use chiton_model::{AttrChange, Make, Op, PartRange, RenameHow};
 use chiton_types::{
     Attr, Cred, Epoch, Ino, Kind, Mode, Name, PlateId, Plates, Position, Refusal, Seq, SessionId, Time,
 };
 use chiton_wire::{Again, Answer, Call, Failure, PeerMessage, Recall, Reply, Request};
 
+use super::placing::set_policy;
 use super::plate::{Node, SHARDS, start};
 use crate::formatted::Formatted;
 use crate::step::{Command, Step};
@@ -72,6 +73,8 @@ pub(super) enum Load {
     Moves,
     /// The same, and they set policies and remove them.
     Policies,
+    /// Everything, in directories with parts, and they change their permissions.
+    Parts,
     /// The same, with files that get names in several directories, on both sides of the borders of policies.
     LinkedPolicies,
 }
@@ -84,18 +87,6 @@ const FEW_DIRS: usize = 4;
 
 pub(super) fn session(client: usize, plate: usize) -> SessionId {
     SessionId((plate as u64 + 1) * 1000 + client as u64)
-}
-
-/// Sets one of two policies on a directory, or removes the one that it has.
-fn set_policy(ino: Ino, which: usize) -> Op {
-    let name = b"chiton.policy".to_vec();
-    let set =
-        |text: &[u8]| Op::SetXattr { ino, how: XattrHow::Set, name: name.clone(), value: text.to_vec() };
-    match which {
-        0 => set(b"data: lazy\nplacement: near"),
-        1 => set(b"data: close_to_open\nacknowledge: durable"),
-        _ => Op::RemoveXattr { ino, name },
-    }
 }
 
 impl Cluster {
@@ -267,12 +258,20 @@ impl Cluster {
             (Load::LinkedPolicies, 4..7) => (Load::Mixed, draw),
             (Load::LinkedPolicies, 7..10) => (Load::Mixed, 8),
             (Load::LinkedPolicies, _) => (Load::Policies, draw),
+            (Load::Parts, 12..) => (Load::Parts, draw),
+            (Load::Parts, _) => (Load::Mixed, draw),
             all => all,
         };
+        let is_first = self.clients.iter().all(|client| client.sent.is_empty());
         let op = match (load, draw, file) {
+            _ if self.load == Load::Parts && is_first => set_policy(Ino::ROOT, 2),
+            (Load::Parts, _, _) => {
+                let mode = Some(Mode([0o700, 0o755, 0o711][self.random.below(3)]));
+                Op::SetAttr { ino: dir, change: AttrChange { mode, ..AttrChange::default() } }
+            }
             (Load::Mixed, 0..4, _) => mkdir,
             (Load::Moves | Load::Policies, ..12, _) if self.dirs.len() < FEW_DIRS => mkdir,
-            (Load::Policies, 1..3, _) => set_policy(dir, self.random.below(3)),
+            (Load::Policies, 1..3, _) => set_policy(dir, [0, 1, 3][self.random.below(3)]),
             (Load::Policies, 3, _) => {
                 Op::Make { parent: dir, name, make: Make::File { content: Vec::new() }, mode }
             }
@@ -289,6 +288,7 @@ impl Cluster {
             _ => rename(to),
         };
         self.clients[client].ops_left -= 1;
+        let op = self.placed(op);
         self.send(client, op);
     }
 
@@ -527,13 +527,25 @@ impl Cluster {
         let seed = self.seed;
         let mut seen = BTreeSet::from([Ino::ROOT]);
         let mut names_of_files: BTreeMap<Ino, (Vec<Ino>, Attr)> = BTreeMap::new();
+        let mut counts: BTreeMap<Ino, usize> = BTreeMap::new();
         let mut todo = vec![Ino::ROOT];
         while let Some(dir) = todo.pop() {
             let at = usize::from(self.plates.of(dir).expect("a plate").0);
             let attr = self.nodes[at].attr(dir).expect("it was reached");
-            let entries = self.nodes[at].entries(dir);
+            let mut entries = self.nodes[at].entries(dir);
+            let mut links = attr.nlink as usize;
+            let mut inodes = vec![dir];
+            for PartRange { ino: part, .. } in self.parts(dir).into_iter().filter(|part| part.ino != dir) {
+                let owner = usize::from(self.plates.of(part).expect("a plate").0);
+                let of_part = self.nodes[owner].attr(part).expect("a directory has all its parts");
+                assert_eq!((of_part.parent, of_part.mode), (dir, attr.mode), "seed {seed}: part {part}");
+                entries.extend(self.nodes[owner].entries(part));
+                links += of_part.nlink as usize - 2;
+                inodes.push(part);
+                assert!(seen.insert(part), "seed {seed}: {part} is a part twice");
+            }
             let subdirectories = entries.iter().filter(|(_, _, kind)| *kind == Kind::Dir).count();
-            assert_eq!(attr.nlink as usize, 2 + subdirectories, "seed {seed}: links of {dir}");
+            assert_eq!(links, 2 + subdirectories, "seed {seed}: links of {dir}");
             for (name, ino, kind) in entries {
                 let owner = usize::from(self.plates.of(ino).expect("a plate").0);
                 let attr = self.nodes[owner].attr(ino);
@@ -542,16 +554,17 @@ impl Cluster {
                 assert_eq!(attr.kind, kind, "seed {seed}: {name:?} in {dir}");
                 let is_new = seen.insert(ino);
                 if kind == Kind::Dir {
-                    assert_eq!(attr.parent, dir, "seed {seed}: {name:?}");
+                    assert!(inodes.contains(&attr.parent), "seed {seed}: {name:?}");
                     assert!(is_new, "seed {seed}: {ino} has two names");
                     todo.push(ino);
                 } else {
-                    names_of_files.entry(ino).or_insert((Vec::new(), attr)).0.push(dir);
+                    names_of_files.entry(ino).or_insert((Vec::new(), attr)).0.extend(&inodes);
+                    *counts.entry(ino).or_insert(0) += 1;
                 }
             }
         }
         for (ino, (dirs, attr)) in names_of_files {
-            assert_eq!(attr.nlink as usize, dirs.len(), "seed {seed}: names of {ino}");
+            assert_eq!(attr.nlink as usize, counts[&ino], "seed {seed}: names of {ino}");
             assert!(dirs.contains(&attr.parent), "seed {seed}: {ino} is in {dirs:?}, not in {}", attr.parent);
         }
         // A file over which another was renamed stays a while for those that have just looked it up.

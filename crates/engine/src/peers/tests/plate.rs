@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chiton_journal::{SegmentHeader, SegmentReader};
+use chiton_model::PartRange;
 use chiton_namespace::{Fault, Namespace, Need};
 use chiton_types::{Attr, Epoch, Ino, Kind, Name, PlateId, Plates, Position, Refusal, Seq, SessionId, Time};
 
@@ -151,6 +152,17 @@ impl Node {
                 Err(Fault::Missing(needs)) => self.supply(&needs),
                 Err(Fault::Refused(refusal)) => return Err(refusal),
                 Err(fault) => panic!("{fault:?}"),
+            }
+        }
+    }
+
+    /// The parts of a directory; none if it has none, or is gone.
+    pub(super) fn parts(&mut self, dir: Ino) -> Vec<PartRange> {
+        loop {
+            match self.engine.namespace().parts(dir) {
+                Ok(parts) => return parts,
+                Err(Fault::Missing(needs)) => self.supply(&needs),
+                Err(_) => return Vec::new(),
             }
         }
     }

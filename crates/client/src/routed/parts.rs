@@ -1,0 +1,291 @@
+//! Directories with parts on several plates: each name goes to the part that has it, listings go through all parts, and `stat` adds up.
+//!
+//! ```text
+//!   a name ──▶ the part in the list, if that is known ──▶ its plate ── OtherPart ─▶ the list, from the home ─▶ once more
+//!   stat   ──▶ the home ─▶ every part, all at once ─▶ the sum
+//!   list   ──▶ the part that has what follows the cookie ─▶ the next one when that has no more
+//! ```
+//!
+//! Invariants:
+//! - A list is a hint: a part carries out nothing outside of its range, and says so.
+//! - Callers see the home alone. Of what they see of it nothing is cached: it changes at several plates.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use chiton_model::{Op, PartRange, decode_parts, part_of};
+use chiton_runtime::sync::Mutex;
+use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal};
+use chiton_wire::{Answer, Call, LeaseMode, Query};
+use hashbrown::{HashMap, HashSet};
+
+use super::Each;
+use super::chain::Next;
+use crate::service::{CallError, Underway};
+
+/// Directories of which it is remembered whether they have parts.
+const REMEMBERED_MAX: usize = 65_536;
+/// A call is sent again so often because its directory turned out to have parts.
+pub(super) const TRIES: usize = 4;
+
+type List = Arc<[PartRange]>;
+
+/// What is known of directories.
+#[derive(Default)]
+pub(super) struct PartLists {
+    /// Any has parts.
+    any: AtomicBool,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// They have none.
+    plain: HashSet<Ino>,
+    lists: HashMap<Ino, List>,
+}
+
+impl PartLists {
+    /// The list of a directory with parts, if it is known.
+    fn of(&self, dir: Ino) -> Option<List> {
+        match self.any.load(Ordering::Relaxed) {
+            true => self.known.lock().lists.get(&dir).cloned(),
+            false => None,
+        }
+    }
+
+    /// The inode that has a name of a directory, as far as that is known.
+    fn place(&self, dir: Ino, name: &Name) -> Ino {
+        self.of(dir).and_then(|list| part_of(&list, name.hash64())).unwrap_or(dir)
+    }
+
+    fn learn(&self, dir: Ino, list: Vec<PartRange>) {
+        let mut known = self.known.lock();
+        if known.plain.len() + known.lists.len() >= REMEMBERED_MAX {
+            *known = Known::default();
+        }
+        if list.is_empty() {
+            known.plain.insert(dir);
+        } else {
+            known.lists.insert(dir, list.into());
+            self.any.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A directory has no parts.
+    fn note_plain(&self, dir: Ino) {
+        let is_room = |known: &Known| known.plain.len() + known.lists.len() < REMEMBERED_MAX;
+        let mut known = self.known.lock();
+        if is_room(&known) {
+            known.plain.insert(dir);
+        }
+    }
+
+    /// Whether it is known if a directory has parts.
+    fn knows(&self, dir: Ino) -> bool {
+        let known = self.known.lock();
+        known.plain.contains(&dir) || known.lists.contains_key(&dir)
+    }
+
+    /// Puts the names of operations where they belong, as far as that is known.
+    pub(super) fn place_ops(&self, ops: &mut [Op]) {
+        if self.any.load(Ordering::Relaxed) {
+            ops.iter_mut().for_each(|op| op.place_names(|dir, name| self.place(dir, name)));
+        }
+    }
+}
+
+/// The directories whose names a call is about, if it may have to be sent again to their parts.
+pub(super) fn dirs_of(call: &Call) -> Vec<Ino> {
+    match call {
+        Call::Op { op, .. } => op.footprint().names().map(|touch| touch.dir).collect(),
+        Call::Query(Query::Lookup { parent, .. }) => vec![*parent],
+        Call::Query(Query::ReadDir { dir, as_part: false, .. }) => vec![*dir],
+        _ => Vec::new(),
+    }
+}
+
+impl Each {
+    /// The call as it is sent: names are in the parts that have them, as far as that is known.
+    pub(super) fn placed(&self, mut call: Call) -> Call {
+        match &mut call {
+            Call::Op { op, .. } => self.parts.place_ops(std::slice::from_mut(op)),
+            Call::Batch { ops, .. } => self.parts.place_ops(ops),
+            Call::Query(Query::Lookup { parent, name }) => *parent = self.parts.place(*parent, name),
+            _ => {}
+        }
+        call
+    }
+
+    /// The parts of a directory of which they are known.
+    pub(super) fn list_of(&self, dir: Ino) -> Option<List> {
+        self.parts.of(dir)
+    }
+
+    fn ask_list(&self, cred: &Cred, dir: Ino) -> Box<dyn Underway> {
+        self.services[self.index(dir)].start(cred, Call::Query(Query::Parts { dir }))
+    }
+
+    fn learn_list(&self, dir: Ino, answer: Result<Answer, CallError>) -> Result<(), CallError> {
+        let list = match answer? {
+            Answer::Bytes(bytes) if bytes.is_empty() => Vec::new(),
+            Answer::Bytes(bytes) => decode_parts(&bytes).map_err(|_| Refusal::Io)?,
+            _ => return Err(Refusal::Io.into()),
+        };
+        self.parts.learn(dir, list);
+        Ok(())
+    }
+
+    /// Asks which of these directories have parts; `then` goes on.
+    pub(super) fn learn(
+        self: Arc<Each>,
+        cred: Cred,
+        dirs: Vec<Ino>,
+        then: impl FnOnce(Arc<Each>, Cred) -> Next + Send + 'static,
+    ) -> Next {
+        let under_way: Vec<_> = dirs.iter().map(|dir| self.ask_list(&cred, *dir)).collect();
+        let learnt = move |answers: Vec<Result<Answer, CallError>>| {
+            for (dir, answer) in dirs.into_iter().zip(answers) {
+                match self.learn_list(dir, answer) {
+                    // What is gone says so itself.
+                    Ok(()) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)) => {}
+                    Err(error) => return Next::Answer(Err(error)),
+                }
+            }
+            then(self, cred)
+        };
+        Next::All(under_way, Box::new(learnt))
+    }
+
+    /// The directories of a batch of which it is not known whether they have parts.
+    pub(super) fn unknown_dirs(&self, ops: &[Op]) -> Vec<Ino> {
+        let mut dirs: Vec<Ino> = Vec::new();
+        for op in ops {
+            for touch in op.footprint().names() {
+                if dirs.last() != Some(&touch.dir) {
+                    dirs.push(touch.dir);
+                }
+            }
+        }
+        dirs.sort_unstable();
+        dirs.dedup();
+        dirs.retain(|dir| !self.parts.knows(*dir));
+        dirs
+    }
+
+    // ---- listings -----------------------------------------------------------------------------------
+
+    /// What follows a cookie in a directory with these parts.
+    pub(super) fn start_parted_listing(self: Arc<Each>, cred: Cred, list: List, call: Call) -> Next {
+        let Call::Query(Query::ReadDir { dir, cookie, entries_max, plus, .. }) = call else {
+            return Next::Answer(Err(Refusal::Invalid.into()));
+        };
+        let next = cookie.saturating_add(1);
+        let at = list.iter().rposition(|part| part.first <= next).unwrap_or(0);
+        let part = list[at];
+        let cookie = cookie.max(part.first.saturating_sub(1));
+        let query = Query::ReadDir { dir: part.ino, cookie, entries_max, plus, as_part: true };
+        let of_part = self.clone().start_listing(self.index(part.ino), cred.clone(), Call::Query(query));
+        of_part.then(move |answer| {
+            let Ok(Answer::Entries { entries, end, parent_leased, parent_open }) = answer else {
+                return Next::Answer(answer);
+            };
+            match list.get(at + 1).filter(|_| end) {
+                Some(next) if entries.is_empty() => {
+                    let cookie = next.first - 1;
+                    let query = Query::ReadDir { dir, cookie, entries_max, plus, as_part: false };
+                    self.start_parted_listing(cred, list, Call::Query(query))
+                }
+                further => {
+                    let end = end && further.is_none();
+                    Next::Answer(Ok(Answer::Entries { entries, end, parent_leased, parent_open }))
+                }
+            }
+        })
+    }
+
+    // ---- sums ---------------------------------------------------------------------------------------
+
+    /// An answer as the caller is to see it: attributes of a directory with parts are a sum over them.
+    pub(super) fn summed(self: Arc<Each>, cred: Cred, answer: Result<Answer, CallError>) -> Next {
+        let Some(attr) = answer.as_ref().ok().and_then(dir_attr) else { return Next::Answer(answer) };
+        if !attr.is_parted() {
+            self.parts.note_plain(attr.ino);
+            return Next::Answer(answer);
+        }
+        if attr.flags & Attr::PART != 0 {
+            // Its directory is meant.
+            let home = attr.parent;
+            let underway = self.ask_attr(&cred, home);
+            return Next::one(underway, move |of_home| {
+                let attr = match &of_home {
+                    Ok(Answer::Attr { attr, .. }) if attr.flags & Attr::PART == 0 => attr.clone(),
+                    Ok(_) => return Next::Answer(Err(Refusal::Stale.into())),
+                    Err(_) => return Next::Answer(of_home),
+                };
+                self.summed(cred, answer.map(|answer| with_attr(answer, attr)))
+            });
+        }
+        let (home, sum) = (attr.ino, attr.clone());
+        match self.list_of(home) {
+            None => self.learn(cred, vec![home], move |each, cred| each.add_parts(cred, sum, answer)),
+            Some(_) => self.add_parts(cred, sum, answer),
+        }
+    }
+
+    fn add_parts(self: Arc<Each>, cred: Cred, mut sum: Attr, answer: Result<Answer, CallError>) -> Next {
+        let list = self.list_of(sum.ino);
+        let parts = list.iter().flat_map(|list| list.iter()).filter(|part| part.ino != sum.ino);
+        let under_way: Vec<_> = parts.map(|part| self.ask_attr(&cred, part.ino)).collect();
+        let add = move |of_parts: Vec<Result<Answer, CallError>>| {
+            for of_part in of_parts {
+                match of_part {
+                    Ok(Answer::Attr { attr, .. }) => {
+                        sum.size += attr.size;
+                        sum.nlink += attr.nlink.saturating_sub(2);
+                        sum.atime = sum.atime.max(attr.atime);
+                        sum.mtime = sum.mtime.max(attr.mtime);
+                        sum.ctime = sum.ctime.max(attr.ctime);
+                    }
+                    // Parts end with their directory.
+                    Ok(_) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)) => {}
+                    Err(error) => return Next::Answer(Err(error)),
+                }
+            }
+            sum.position = Position(0);
+            Next::Answer(answer.map(|answer| with_attr(answer, sum)))
+        };
+        Next::All(under_way, Box::new(add))
+    }
+}
+
+/// The attributes in an answer, if they are a directory's.
+fn dir_attr(answer: &Answer) -> Option<&Attr> {
+    let attr = match answer {
+        Answer::Attr { attr, .. } => Some(attr),
+        Answer::Op { outcome, .. } => outcome.attr.as_ref(),
+        Answer::Resolved(resolved) => resolved.end().map(|(attr, _)| attr),
+        _ => None,
+    };
+    attr.filter(|attr| attr.kind == Kind::Dir)
+}
+
+/// The answer with other attributes, on which there is no lease.
+fn with_attr(answer: Answer, of: Attr) -> Answer {
+    match answer {
+        Answer::Attr { parent_leased, parent_open, .. } => {
+            Answer::Attr { attr: of, lease: LeaseMode::None, parent_leased, parent_open }
+        }
+        Answer::Op { position, mut outcome, parent_leased, .. } => {
+            outcome.attr = Some(of);
+            Answer::Op { position, outcome, lease: LeaseMode::None, parent_leased }
+        }
+        Answer::Resolved(mut resolved) => {
+            if let Some(end) = resolved.inodes.last_mut() {
+                *end = (of, LeaseMode::None);
+            }
+            Answer::Resolved(resolved)
+        }
+        answer => answer,
+    }
+}

@@ -1,0 +1,60 @@
+//! Directories with parts: the list in the home's content row, and the range in a part's.
+
+use std::cell::Cell;
+
+use chiton_model::{Event, PartRange, encode_parts};
+use chiton_types::{Ino, Kind, Position};
+
+use crate::dirty::{DirtyKey, FRESH, REFERENCED};
+use crate::inode::{COMPLETE, INLINE, Inode};
+use crate::namespace::Namespace;
+use crate::node::{Node, Share};
+use crate::row;
+use crate::values::ContentKey;
+
+impl Namespace {
+    /// A directory has these parts.
+    pub(super) fn apply_parts(&mut self, ino: Ino, parts: &[PartRange], position: Position) {
+        if !self.owns(ino) {
+            return;
+        }
+        let inode = self.changing(ino, position);
+        let had = inode.has(INLINE);
+        inode.flags |= INLINE;
+        inode.node.set_share(Share::Home);
+        self.set_content(ino, encode_parts(parts), !had);
+    }
+
+    /// A part begins to exist on this plate.
+    pub(super) fn apply_part(&mut self, event: &Event, position: Position) {
+        let Event::Part { home, ino, first, last, mode, uid, gid, time } = event else { return };
+        let mut node = Node::new(Kind::Dir, 0, 0);
+        node.set_share(Share::Part);
+        let inode = Inode {
+            ino: *ino,
+            parent: *home,
+            position,
+            node,
+            atime: *time,
+            mtime: *time,
+            ctime: *time,
+            btime: *time,
+            uid: *uid,
+            gid: *gid,
+            nlink: 2,
+            mode: *mode,
+            flags: COMPLETE | INLINE,
+            marks: Cell::new(FRESH | REFERENCED),
+        };
+        self.dirty.before_change(&inode.marks, DirtyKey::Inode(*ino), || (row::inode_key(*ino), None));
+        self.inodes.insert(inode);
+        self.inode_count += 1;
+        let range = [first.to_le_bytes(), last.to_le_bytes()].concat();
+        self.set_content(*ino, range, true);
+    }
+
+    fn set_content(&mut self, ino: Ino, bytes: Vec<u8>, is_new: bool) {
+        let value: Box<[u8]> = bytes.into();
+        self.contents.change(ContentKey(ino), &mut self.dirty, is_new, |v| *v = Some(value));
+    }
+}

@@ -1,0 +1,89 @@
+//! What an operation on a directory with parts means for its parts.
+//!
+//! Invariants:
+//! - Parts have the attributes and access lists of the directory. Its parts end with its name.
+//! - Nobody changes a part alone.
+
+use chiton_model::{Event, Over, PartRange, range_of};
+use chiton_types::{Attr, Ino, Kind, Refusal};
+
+use super::{InodeFacts, PlanState};
+use crate::fault::Fault;
+use crate::permission;
+
+/// Adds to the events of an operation, from `from` on, those of parts.
+pub(super) fn extend<S: PlanState>(state: &S, out: &mut Vec<Event>, from: usize) -> Result<(), Fault> {
+    for at in from..out.len() {
+        if let Event::SetAttr { ino, size: None, .. } | Event::Flags { ino, .. } = &out[at] {
+            copy(state, *ino, out, at)?;
+        } else if let Event::Xattr { ino, name, .. } = &out[at] {
+            // Those of a newborn come with its parts.
+            let is_newborn = matches!(&out[from], Event::Make { ino: born, .. } if born == ino);
+            if permission::is_list(name) && !is_newborn {
+                copy(state, *ino, out, at)?;
+            }
+        } else if let Event::Unlink { ino, kind: Kind::Dir, .. }
+        | Event::Rename { over: Over::Replaced { ino, kind: Kind::Dir, .. }, .. } = &out[at]
+        {
+            let parts = others(state, &state.inode(*ino)?)?;
+            out.extend(parts.into_iter().map(|ino| Event::Reclaim { ino, from_chunk: 0 }));
+        }
+    }
+    Ok(())
+}
+
+fn copy<S: PlanState>(state: &S, ino: Ino, out: &mut Vec<Event>, at: usize) -> Result<(), Fault> {
+    let inode = state.inode(ino)?;
+    if inode.flags & Attr::PART != 0 {
+        return Err(Refusal::Stale.into());
+    }
+    for part in others(state, &inode)? {
+        // It is held.
+        state.inode(part)?;
+        let mut event = out[at].clone();
+        if let Event::SetAttr { ino, .. } | Event::Flags { ino, .. } | Event::Xattr { ino, .. } = &mut event {
+            *ino = part;
+        }
+        out.push(event);
+    }
+    Ok(())
+}
+
+/// The parts of a directory beside its own inode.
+fn others<S: PlanState>(state: &S, dir: &InodeFacts) -> Result<Vec<Ino>, Fault> {
+    match dir.flags & Attr::HAS_PARTS {
+        0 => Ok(Vec::new()),
+        _ => Ok(state.parts(dir)?.into_iter().filter(|ino| *ino != dir.ino).collect()),
+    }
+}
+
+/// Whether a directory has no entries in any of its parts.
+pub(super) fn is_empty<S: PlanState>(state: &S, dir: &InodeFacts) -> Result<bool, Fault> {
+    if !state.is_empty(dir)? {
+        return Ok(false);
+    }
+    for part in others(state, dir)? {
+        if !state.is_empty(&state.inode(part)?)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Adds to the events that make a directory those that give it parts. The first of them is the directory's own.
+pub fn with_parts(events: &mut Vec<Event>, parts: Vec<PartRange>) {
+    let Some(&Event::Make { ino: home, mode, uid, gid, time, .. }) = events.first() else { return };
+    let lists = events[1..].to_vec();
+    events.push(Event::Parts { ino: home, parts: parts.clone() });
+    for part in parts.iter().filter(|part| part.ino != home) {
+        let ino = part.ino;
+        let (first, last) = range_of(&parts, ino).unwrap_or_default();
+        events.push(Event::Part { home, ino, first, last, mode, uid, gid, time });
+        events.extend(lists.iter().cloned().map(|mut list| {
+            if let Event::Xattr { ino: of, .. } = &mut list {
+                *of = ino;
+            }
+            list
+        }));
+    }
+}
