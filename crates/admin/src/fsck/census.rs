@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use chiton_engine::{MARK, OwnRow, POSITION_KEY, SESSION, SESSION_OVER, SWEPT, mark_key};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl};
-use chiton_namespace::{INODE_KEY_BYTES, StoredInode, StoredRow, ino_of, rest_of_plate_row, tag, tag_of};
+use chiton_namespace::{
+    INODE_KEY_BYTES, Share, StoredInode, StoredRow, ino_of, rest_of_plate_row, tag, tag_of,
+};
 use chiton_types::{Ino, Kind, PlateId, Position, ShardId};
 
 use crate::fsck::policies::Policies;
@@ -19,6 +21,10 @@ pub(crate) const MAPPED: u8 = 2;
 pub(crate) const XATTRS: u8 = 4;
 pub(crate) const ACCESS_LIST: u8 = 8;
 pub(crate) const DEFAULT_LIST: u8 = 16;
+/// A part of a directory.
+pub(crate) const PART: u8 = 32;
+/// A directory with parts.
+pub(crate) const HOME: u8 = 64;
 /// With one of these two: the list is none.
 pub(crate) const BAD_LIST: u8 = 32;
 /// Of a row of extended attributes that does not decode.
@@ -230,7 +236,9 @@ impl Census {
             | flag(i.mapped, MAPPED)
             | flag(i.xattrs, XATTRS)
             | flag(i.access_list, ACCESS_LIST)
-            | flag(i.default_list, DEFAULT_LIST);
+            | flag(i.default_list, DEFAULT_LIST)
+            | flag(i.node.share() == Share::Home, HOME)
+            | flag(i.node.share() == Share::Part, PART);
         let counted = if kind == Kind::Dir { i.node.entries() } else { i.node.bytes() };
         let record = packed![i.ino.0, (kind as u8), flags, i.nlink, i.node.size(), counted, i.parent.0];
         Ok(self.by_inode.inodes.push(record)?)

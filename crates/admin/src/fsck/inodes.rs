@@ -4,11 +4,11 @@ use chiton_namespace::{inode_row, tag};
 use chiton_types::{Ino, Kind};
 
 use crate::fsck::census::{
-    ACCESS_LIST, BAD_LIST, ByInode, DEFAULT_LIST, INLINE, KIND_BAD, MAPPED, XATTRS, XATTRS_BAD,
+    ACCESS_LIST, BAD_LIST, ByInode, DEFAULT_LIST, HOME, INLINE, KIND_BAD, MAPPED, PART, XATTRS, XATTRS_BAD,
 };
 use crate::fsck::cursor::Cursor;
 use crate::fsck::problem::Lists;
-use crate::fsck::rows::names_in;
+use crate::fsck::rows::{names_in, parts_in};
 use crate::fsck::sorter::{Sorter, packed, u32_at, u64_at};
 use crate::fsck::tree::Tree;
 use crate::fsck::{CheckError, Problem, Run};
@@ -303,6 +303,18 @@ fn check_names(
 
 fn check_dir(run: &mut Run<'_>, i: &Record, found: &Found, tree: &mut Tree) -> Result<(), CheckError> {
     let ino = i.ino;
+    if i.has(PART) && found.names == 0 {
+        // No entry names it: its directory lists it.
+        if found.entries.0 != i.counted {
+            run.report(Problem::WrongEntryCount { ino, says: i.counted, is: found.entries.0 })?;
+        }
+        tree.part(ino, i.parent);
+        return tree.directory(ino, i.parent, i.nlink, found.entries.1 > 0);
+    }
+    if i.has(HOME) && !found.orphan {
+        let parts = parts_in(run.rows.joint, ino)?;
+        tree.parts_of(ino, parts.iter().map(|part| part.ino).filter(|part| *part != ino));
+    }
     if found.entries.0 != i.counted {
         run.report(Problem::WrongEntryCount { ino, says: i.counted, is: found.entries.0 })?;
     }
@@ -383,7 +395,8 @@ fn check_lists(run: &mut Run<'_>, i: &Record, (access, default): (u8, u8)) -> Re
 fn check_content(run: &mut Run<'_>, i: &Record, found: &Found) -> Result<(), CheckError> {
     let ino = i.ino;
     let holds = i.is(Kind::File) || i.is(Kind::Symlink);
-    strays(run, ino, found, (!(i.has(INLINE) && holds), !i.has(MAPPED), false))?;
+    let lists_parts = i.has(HOME) || i.has(PART);
+    strays(run, ino, found, (!(i.has(INLINE) && (holds || lists_parts)), !i.has(MAPPED), false))?;
     match (found.xattrs, i.has(XATTRS)) {
         (Some(_), false) => {
             let key = inode_row(tag::XATTRS, ino);

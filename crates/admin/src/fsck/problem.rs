@@ -135,6 +135,12 @@ pub enum Problem {
     Orphan { ino: Ino },
     /// No entry names a directory: nothing below it can be reached.
     UnreachableDirectory { ino: Ino },
+    /// A directory lists a part that does not exist: the names in its range are lost.
+    MissingPart {
+        /// The directory.
+        ino: Ino,
+        part: Ino,
+    },
     /// Directories that lie in each other, away from the root.
     DirectoryLoop {
         /// The one with the smallest number.
@@ -309,6 +315,7 @@ impl Problem {
             Problem::WrongSubdirectoryCount { .. } => "wrong-subdirectory-count",
             Problem::Orphan { .. } => "orphan",
             Problem::UnreachableDirectory { .. } => "unreachable-directory",
+            Problem::MissingPart { .. } => "missing-part",
             Problem::DirectoryLoop { .. } => "directory-loop",
             Problem::WrongOrphanRow { .. } => "wrong-orphan-row",
             Problem::StrayRow { .. } => "stray-row",
@@ -378,6 +385,7 @@ impl Problem {
             | Problem::WrongSubdirectoryCount { ino, .. }
             | Problem::Orphan { ino }
             | Problem::UnreachableDirectory { ino }
+            | Problem::MissingPart { ino, .. }
             | Problem::DirectoryLoop { ino, .. }
             | Problem::WrongOrphanRow { ino, .. }
             | Problem::StrayRow { ino, .. }

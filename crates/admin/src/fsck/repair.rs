@@ -21,7 +21,7 @@ use chiton_engine::{OwnRow, SWEPT};
 use chiton_metastore::Metastore;
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT};
 use chiton_namespace::{
-    INODE_KEY_BYTES, Node, StoredInode, StoredRow, entry_of_key, entry_row_key, ino_of, inode_row,
+    INODE_KEY_BYTES, Node, Share, StoredInode, StoredRow, entry_of_key, entry_row_key, ino_of, inode_row,
     plate_row_key, rest_of_plate_row, tag, tag_of,
 };
 use chiton_objects::Objects;
@@ -399,10 +399,19 @@ impl Patch<'_> {
         let Some(parent) = self.inode(dir)? else { return Ok(false) };
         let (kind, position) = (inode.node.kind(), self.position_in(&parent, ino, inode.position));
         self.put(&StoredRow::Entry { dir, name, ino, kind, position });
+        if inode.node.share() != Share::All {
+            self.delete(StoredRow::Content(ino, Vec::new()).key());
+        }
         self.edit(ino, |i| {
             i.parent = dir;
             if kind != Kind::Dir {
                 i.nlink = 1;
+            }
+            // A part becomes a directory of its own.
+            if let Node::Dir { share, .. } = &mut i.node
+                && *share != Share::All
+            {
+                (*share, i.inline) = (Share::All, false);
             }
         })?;
         self.edit(dir, |i| {

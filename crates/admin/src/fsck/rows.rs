@@ -3,6 +3,7 @@
 use std::ops::Bound;
 
 use chiton_metastore::{Metastore, Row, StoreError};
+use chiton_model::{PartRange, decode_parts};
 use chiton_namespace::{StoredInode, StoredRow, inode_row, tag};
 use chiton_types::{Ino, Name};
 
@@ -160,6 +161,12 @@ pub(crate) fn entries_prefix(dir: Ino, hash: Option<u64>) -> Vec<u8> {
     let mut prefix = inode_row(tag::ENTRY, dir);
     prefix.extend(hash.into_iter().flat_map(u64::to_be_bytes));
     prefix
+}
+
+/// The parts that a directory lists; none if the list cannot be read.
+pub(crate) fn parts_in(store: &dyn Metastore, home: Ino) -> Result<Vec<PartRange>, StoreError> {
+    let row = store.get(&StoredRow::Content(home, Vec::new()).key())?;
+    Ok(row.and_then(|value| decode_parts(&value).ok()).unwrap_or_default())
 }
 
 /// The names that `ino` has in `dir`, among those of this hash if it is given.

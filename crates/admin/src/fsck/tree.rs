@@ -22,6 +22,10 @@ pub(crate) struct Tree {
     subdirectories: Sorter<8>,
     /// Directory, where it points: for jumping.
     pointers: Sorter<16>,
+    /// Parts that directories list, with the directory.
+    listed: BTreeMap<Ino, Ino>,
+    /// Parts that there are, with the directory that each belongs to.
+    parts: BTreeMap<Ino, Ino>,
     /// The same, by where it points, of those that have not found the root.
     searching: Sorter<16>,
     /// Directory, where its entry is: to name the loops.
@@ -34,6 +38,8 @@ impl Tree {
             dirs: run.sorter(),
             subdirectories: run.sorter(),
             pointers: run.sorter(),
+            listed: BTreeMap::new(),
+            parts: BTreeMap::new(),
             searching: run.sorter(),
             places: run.sorter(),
         }
@@ -42,6 +48,16 @@ impl Tree {
     /// An entry of `dir` names a directory.
     pub(crate) fn subdirectory(&mut self, dir: Ino) -> Result<(), CheckError> {
         Ok(self.subdirectories.push(packed![dir.0])?)
+    }
+
+    /// A directory lists these parts beside itself.
+    pub(crate) fn parts_of(&mut self, home: Ino, parts: impl Iterator<Item = Ino>) {
+        self.listed.extend(parts.map(|part| (part, home)));
+    }
+
+    /// There is a part of a directory.
+    pub(crate) fn part(&mut self, part: Ino, home: Ino) {
+        self.parts.insert(part, home);
     }
 
     /// There is a directory, whose entry is in `parent` (0: it has none).
@@ -82,7 +98,17 @@ fn point(
 }
 
 pub(crate) fn check(run: &mut Run<'_>, tree: Tree) -> Result<(), CheckError> {
-    let Tree { dirs, subdirectories, mut pointers, mut searching, places } = tree;
+    let Tree { dirs, subdirectories, mut pointers, mut searching, places, listed, parts } = tree;
+    for (&part, &home) in &listed {
+        if parts.get(&part) != Some(&home) {
+            run.report(Problem::MissingPart { ino: home, part })?;
+        }
+    }
+    for (&part, home) in &parts {
+        if listed.get(&part) != Some(home) {
+            run.report(Problem::UnreachableDirectory { ino: part })?;
+        }
+    }
     let count = dirs.len();
     check_counts(run, dirs, subdirectories)?;
     let mut rounds = 64 - pointers.len().leading_zeros() + 1;

@@ -227,3 +227,47 @@ fn what_changes_rows_is_refused_with_several_plates() {
     refused(rebuild(&data, &RealWorld).map(drop));
     refused(chiton_admin::salvage::serve(&data, ServerOptions::default(), world()).map(drop));
 }
+
+/// S144. A part that nothing lists, and a list with a part that there is not.
+#[test]
+fn a_directory_fits_its_parts() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (server, dirs) = populated(tmp.path());
+    let top = dirs[0];
+    let policy = Op::SetXattr {
+        ino: top,
+        name: b"chiton.policy".to_vec(),
+        value: b"huge: always".to_vec(),
+        how: XattrHow::Set,
+    };
+    ask(&server, PlateId(0), Call::Op { op: policy, open: false });
+    let home = make(&server, top, "huge", Make::Dir);
+    server.shutdown().expect("ends in order");
+    assert_eq!(check(tmp.path()).1, []);
+    let stores = |plate: u16| {
+        chiton_server::Offline::open(&tmp.path().into(), PlateId(plate), world()).expect("opens")
+    };
+    let plates = chiton_types::Plates::new(6, 3).expect("plates");
+    let at_home = stores(plates.of(home).expect("a plate").0);
+    let key = inode_row(tag::CONTENT, home);
+    let list = at_home.meta().get(&key).expect("read").expect("the list");
+    let parts = chiton_model::decode_parts(&list).expect("a list");
+    let part = parts.iter().find(|part| part.ino != home).expect("another part").ino;
+    let without: Vec<_> = parts.iter().copied().filter(|other| other.ino != part).collect();
+    let (full, short) = (list, chiton_model::encode_parts(&without));
+    at_home.meta().commit(&Batch::from_iter([(key.clone(), Some(short))])).expect("committed");
+    drop(at_home);
+    let names = |found: Vec<Finding>| -> Vec<_> {
+        found.iter().map(|f| (f.problem.name(), f.problem.ino())).collect()
+    };
+    assert_eq!(names(check(tmp.path()).1), [("unreachable-directory", Some(part))]);
+    let at_home = stores(plates.of(home).expect("a plate").0);
+    at_home.meta().commit(&Batch::from_iter([(key, Some(full))])).expect("committed");
+    drop(at_home);
+    let at_part = stores(plates.of(part).expect("a plate").0);
+    let rows = [inode_row(tag::INODE, part), inode_row(tag::CONTENT, part)].map(|key| (key, None::<Vec<u8>>));
+    at_part.meta().commit(&Batch::from_iter(rows)).expect("committed");
+    drop(at_part);
+    let found = names(check(tmp.path()).1);
+    assert!(found.contains(&("missing-part", Some(home))), "{found:?}");
+}

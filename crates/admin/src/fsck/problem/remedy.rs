@@ -81,6 +81,9 @@ impl Problem {
             Problem::EntriesOutsideDirectory { .. } | Problem::StrayRow { adoptable: false, .. } => {
                 "nothing is lost by leaving it; restore the metadata store from a backup to have it back"
             }
+            Problem::MissingPart { .. } => {
+                "move what else is in the directory to a new one, and restore the lost names from a backup"
+            }
             Problem::MissingContent { xattrs: false, .. } => "restore the file from a backup, or remove it",
             Problem::MissingBlock { .. } | Problem::CorruptBlock { .. } => {
                 "restore the object, or the file from a backup; other parts of the file can be read"

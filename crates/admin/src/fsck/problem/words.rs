@@ -89,6 +89,12 @@ impl fmt::Display for Problem {
             }
             Problem::Orphan { ino } => write!(f, "no entry names inode {ino}"),
             Problem::UnreachableDirectory { ino } => write!(f, "no entry names directory {ino}"),
+            Problem::MissingPart { ino, part } => {
+                write!(
+                    f,
+                    "directory {ino} lists part {part}, which does not exist: the names in its range are lost"
+                )
+            }
             Problem::DirectoryLoop { ino, dir, .. } => {
                 write!(f, "directory {ino} in directory {dir} lies within itself, away from the root")
             }
