@@ -307,10 +307,11 @@ impl Clients {
         }
     }
 
-    /// The lease that is given in passing with an inode's attributes.
+    /// The lease that is given in passing with an inode's attributes. Nobody gets one on a directory with parts, or on a part: names and
+    /// attributes of the directory change at several plates.
     #[inline]
     pub(crate) fn lease_in_passing(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if self.resends.are_left() {
+        if self.resends.are_left() || attr.is_parted() {
             return LeaseMode::None;
         }
         let mode = self.leases.grant(attr.ino, slot, LeaseMode::Shared, false, m.mono);
@@ -319,7 +320,7 @@ impl Clients {
 
     /// The same, with content.
     pub(crate) fn lease_read(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if self.resends.are_left() {
+        if self.resends.are_left() || attr.is_parted() {
             return LeaseMode::None;
         }
         let mode = self.leases.grant_read(attr.ino, slot, m.mono);
@@ -328,7 +329,7 @@ impl Clients {
 
     /// The same, for one who may look again: whoever holds it and does not use it is asked to let others have it too.
     pub(crate) fn lease_looked_at(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
-        if self.resends.are_left() {
+        if self.resends.are_left() || attr.is_parted() {
             return LeaseMode::None;
         }
         let mode = self.grant_looked_at(attr.ino, slot, m);
@@ -353,12 +354,7 @@ impl Clients {
 
 /// Whole-inode exclusivity is for files: of others, a client may cache what it read.
 pub(crate) fn clamp(mode: LeaseMode, attr: &Attr) -> LeaseMode {
-    match attr.kind {
-        Kind::File => mode,
-        // Its attributes are a sum over several plates.
-        _ if attr.is_parted() => LeaseMode::None,
-        _ => mode.min(LeaseMode::Shared),
-    }
+    if attr.kind == Kind::File { mode } else { mode.min(LeaseMode::Shared) }
 }
 
 fn check_lock(lock: &Lock, slot: Slot) -> Result<Owner, Stop> {

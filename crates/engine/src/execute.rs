@@ -523,6 +523,8 @@ impl Clients {
         let lease = match &outcome.attr {
             // Its own plate lends it.
             Some(attr) if !owns(attr.ino) => LeaseMode::None,
+            // It has parts, whose names are not here.
+            Some(attr) if attr.is_parted() => LeaseMode::None,
             // Nobody else knows of a new file yet.
             Some(attr) if is_born && attr.kind == Kind::File => {
                 self.leases.grant_born(attr.ino, call.slot, LeaseMode::Exclusive, m.mono)

@@ -290,6 +290,9 @@ impl QueryHandler<'_> {
             return Err(Refusal::Invalid.into());
         }
         self.may_read(ino)?;
+        if attr.is_parted() {
+            return Ok(Answer::Lease { mode: LeaseMode::None, attr, is_watched: false });
+        }
         // A lease that is being given up is not given again before that is done: the acknowledgement that is under way
         // would take it back from a client that believes to have it.
         if self.clients.leases.is_recalled(ino, slot) {
