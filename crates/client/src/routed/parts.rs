@@ -187,6 +187,16 @@ impl Each {
         let query = Query::ReadDir { dir: part.ino, cookie, entries_max, plus, as_part: true };
         let of_part = self.clone().start_listing(self.index(part.ino), cred.clone(), Call::Query(query));
         of_part.then(move |answer| {
+            let answer = match answer {
+                // Parts end with their directory, which a caller may still have open: it has no names any more.
+                Err(CallError::Refused(Refusal::Stale)) if part.ino != dir => Ok(Answer::Entries {
+                    entries: Vec::new(),
+                    end: true,
+                    parent_leased: false,
+                    parent_open: false,
+                }),
+                answer => answer,
+            };
             let Ok(Answer::Entries { entries, end, parent_leased, parent_open }) = answer else {
                 return Next::Answer(answer);
             };

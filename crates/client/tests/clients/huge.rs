@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use chiton_client::{Client, ClientOptions, Lookup};
+use chiton_client::{Client, ClientOptions, Lookup, OpenFlags};
 use chiton_model::{AttrChange, RenameHow, XattrHow};
 use chiton_runtime::thread;
 use chiton_types::{Attr, Cred, Ino, Mode, PlateId, Plates, Refusal, SHARDS_DEFAULT};
@@ -164,7 +164,12 @@ fn removal_asks_every_part() {
     assert_eq!(names(&site.connected(), "top"), ["huge"]);
     client.create_file(file(1), b"x").expect("made");
     client.remove(file(1)).expect("removed");
+    let huge = client.stat("top/huge").expect("there").ino;
+    let fh = client.open(&caller, huge, OpenFlags::READ).expect("open");
     client.rmdir(&caller, top, b"huge").expect("removed");
+    let listed = client.readdir(&caller, huge, 0, 100, false).expect("as long as it is open");
+    assert_eq!((listed.0.len(), listed.1), (0, true));
+    client.release(fh).expect("closed");
     assert_eq!(names(&site.connected(), "top"), Vec::<String>::new());
     client.sync().expect("durable");
     // The other plates carry it out once it is durable.
