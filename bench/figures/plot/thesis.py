@@ -95,4 +95,4 @@ ONE_MACHINE = (
     "The thesis has a machine for each server and others for the clients, over Gigabit Ethernet. Here all processes share the processors of "
     "one machine and talk over Unix sockets, so compare ratios, and rates by processor time, rather than rates."
 )
-NO_PARTS = "No directory of Chiton has parts yet, so only the configuration without distribution is measured."
+NO_PARTS = "Directories with parts are not measured yet: only the configuration without distribution is."

@@ -1,6 +1,6 @@
 //! The figures and tables of the thesis of FPFS (chapters 4 to 6). One file for each.
 //!
-//! No directory has parts yet. So those that compare a distributed directory with another are left out (5.6, 5.9, 5.13, 5.15, 5.16, 6.5,
+//! They do not use directories with parts yet. So those that compare a distributed directory with another are left out (5.6, 5.9, 5.13, 5.15, 5.16, 6.5,
 //! 6.7, 6.9, 6.10), and of the others the columns of "dynamic" and "always".
 
 mod fig4;

@@ -23,7 +23,7 @@ fn measures(name: &str, series: &[&str], places: &[&str]) {
     page(name, dir.path());
 }
 
-/// What the page says and tabulates is made of the data: the drawing needs a library that tests do without.
+/// Makes the text and the tables of the page, not its drawings, which need a library that the tests do not install.
 fn page(name: &str, out: &Path) {
     let program = "import sys, types\n\
         sys.modules['style'] = types.SimpleNamespace(plt=None, COLOURS=(), MARKERS='')\n\
