@@ -191,7 +191,7 @@ fn recall_wire(shared: &Link, greeting: &Hello) -> Result<Arc<dyn RecallWire>, L
     }
 }
 
-/// The session is over: a new one begins. What the server did not carry out of the one before is sent to it as late operations.
+/// The session is over: a new one begins. Operations of the one before that the server did not carry out are sent to it as late ones.
 fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
     let greeting = hello(&shared.options, Channel::Main, None);
     let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;

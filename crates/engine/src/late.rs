@@ -11,7 +11,7 @@
 //! - An operation is carried out only if it has the outcome that its caller got: the same inode number, and a change. Nothing that it
 //!   changes may have changed after `since`, except by earlier late operations of this session. A directory counts as changed if its own
 //!   attributes did: other names in it do not matter.
-//! - All else is refused for good. What rests on a refused operation is refused too: what is about the same inodes or names.
+//! - All else is refused for good. An operation about the same inodes or names as a refused one is refused too.
 //! - Once one is refused, nothing is removed or replaced that this session's late operations have not made or changed themselves. A
 //!   program that renames a new file into place and then removes the old one would otherwise lose both.
 //! - It comes after everything that sessions send again in the recovery window, and takes leases from others as a new operation does.
@@ -56,7 +56,7 @@ impl LateReturn {
         self.own.get(at).is_some_and(|(first, _)| *first <= position)
     }
 
-    /// Whether an operation may change, without harm to others, what was changed last at `changed`.
+    /// Whether an operation may change a row whose last change was at `changed`, without harm to others.
     fn may_change(&self, changed: Position, since: Position) -> bool {
         self.is_own(changed) || (changed <= since && !self.has_lost())
     }

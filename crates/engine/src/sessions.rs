@@ -42,7 +42,7 @@ pub(crate) struct Session {
     pub(crate) numbers: Numbers,
     /// The server's clock as it was granted to the client, with the names of directories.
     pub(crate) clock: GrantedClock,
-    /// What it has sent of the operations of a session that is over.
+    /// The late operations that it has sent, of its client's session before.
     pub(crate) late: Option<Box<LateReturn>>,
     /// Requests since it began or resumed.
     pub(crate) request_count: u64,

@@ -1,4 +1,4 @@
-//! What the server does to its own rows, for nobody.
+//! Changes that the server makes for no client: compaction of maps, and the end of garbage blocks.
 
 use chiton_model::{Event, Op};
 

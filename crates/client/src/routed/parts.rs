@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - A list is a hint: a part carries out nothing outside of its range, and says so.
-//! - Callers see the home alone. Of what they see of it nothing is cached: it changes at several plates.
+//! - Callers see the home alone. Its attributes and names are not cached, since they change at several plates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub(super) const TRIES: usize = 4;
 
 type List = Arc<[PartRange]>;
 
-/// What is known of directories.
+/// Which directories have parts, as far as that is known.
 #[derive(Default)]
 pub(super) struct PartLists {
     /// Any has parts.
@@ -136,7 +136,7 @@ impl Each {
         Ok(())
     }
 
-    /// Asks which of these directories have parts; `then` goes on.
+    /// Asks which of these directories have parts, and goes on with `then` when that is known.
     pub(super) fn learn(
         self: Arc<Each>,
         cred: Cred,
@@ -147,7 +147,7 @@ impl Each {
         let learnt = move |answers: Vec<Result<Answer, CallError>>| {
             for (dir, answer) in dirs.into_iter().zip(answers) {
                 match self.learn_list(dir, answer) {
-                    // What is gone says so itself.
+                    // A directory that is gone is refused when the call is sent.
                     Ok(()) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)) => {}
                     Err(error) => return Next::Answer(Err(error)),
                 }

@@ -114,7 +114,7 @@ impl World {
 }
 
 impl Away {
-    /// What is in `w` is durable.
+    /// Begins with `w`, all of which is made durable.
     fn new(mut w: World) -> Away {
         w.all_durable();
         let durable = w.frames.clone();
