@@ -23,6 +23,7 @@ mod merges;
 mod metering;
 mod plates;
 mod policies;
+mod realm_ends;
 mod realms;
 mod removed_trees;
 mod required;
