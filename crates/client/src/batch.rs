@@ -13,8 +13,6 @@ use crate::service::Caller;
 /// Names that are made without a request at once, where that is possible.
 const BATCH_OPS: usize = 1_000;
 const BATCH_OPS_TOO_MANY: usize = BATCH_OPS_MAX + 1;
-/// Questions under way at once.
-const QUESTIONS_AHEAD: usize = 64;
 
 /// The result of each name, in the order asked.
 pub type Each<T> = Vec<Result<T, Refusal>>;
@@ -69,17 +67,6 @@ impl Client {
         self.unlink_each(caller, &names)
     }
 
-    /// Attributes of each name in the directory.
-    pub fn stat_in(&self, caller: &Caller<'_>, parent: Ino, names: &[impl AsRef<[u8]>]) -> Each<Attr> {
-        let names: Vec<(Ino, &[u8])> = names.iter().map(|name| (parent, name.as_ref())).collect();
-        let found = |lookup| match lookup {
-            Ok(Lookup::Found { attr, .. }) => Ok(attr),
-            Ok(Lookup::Absent { .. }) => Err(Refusal::NotFound),
-            Err(refusal) => Err(refusal),
-        };
-        self.lookup_each(caller, &names).into_iter().map(found).collect()
-    }
-
     // ---- any directories ----------------------------------------------------------------------------
 
     /// Makes files with their content: a small one by one operation, many in a message; a larger one is opened, written and closed.
@@ -126,18 +113,8 @@ impl Client {
         each.into_iter().map(|one| one?.ok_or(Refusal::Io)).collect()
     }
 
-    /// The inodes of names, each in its directory, as [`Client::start_lookup`]: one question each, many under way at once.
-    pub fn lookup_each(&self, caller: &Caller<'_>, names: &[(Ino, &[u8])]) -> Each<Lookup> {
-        asked_ahead(names, |(parent, name)| self.start_lookup(caller, *parent, name))
-    }
-
-    /// Attributes of many inodes: one question each, many under way at once.
-    pub fn stat_each(&self, inodes: &[Ino]) -> Each<Attr> {
-        asked_ahead(inodes, |ino| self.start_stat(*ino))
-    }
-
     /// Carries out operations, each with a result of its own. Those that could not be made are refused here, in their place.
-    fn batch(&self, caller: &Caller<'_>, ops: Vec<Result<Op, Refusal>>) -> Vec<Performed> {
+    pub(crate) fn batch(&self, caller: &Caller<'_>, ops: Vec<Result<Op, Refusal>>) -> Vec<Performed> {
         let mut places = Vec::with_capacity(ops.len());
         let mut made = Vec::with_capacity(ops.len());
         for op in ops {
@@ -312,18 +289,4 @@ fn in_their_places(
         Some(refusal) => Err(refusal),
         None => results.next().map_or(Err(Refusal::Io), performed),
     })
-}
-
-/// Answers to questions about each of these, in their order, of which many are under way at once.
-fn asked_ahead<Q, T>(questions: &[Q], ask: impl Fn(&Q) -> InFlight<T>) -> Each<T> {
-    let mut each = Vec::with_capacity(questions.len());
-    let mut ahead = std::collections::VecDeque::with_capacity(QUESTIONS_AHEAD);
-    for question in questions {
-        if ahead.len() == QUESTIONS_AHEAD {
-            each.extend(ahead.pop_front().map(InFlight::wait));
-        }
-        ahead.push_back(ask(question));
-    }
-    each.extend(ahead.into_iter().map(InFlight::wait));
-    each
 }

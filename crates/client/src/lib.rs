@@ -59,6 +59,7 @@ mod in_flight;
 mod path;
 mod pipeline;
 mod resolve;
+mod stat_each;
 
 mod write_behind;
 
@@ -114,4 +115,5 @@ pub use service::{
     CallError, Caller, Connection, Groups, Interrupted, LookUp, Service, Session, Standing, Underway, ask,
     ready,
 };
+pub use stat_each::StatResult;
 pub use wire::{Dialer, RecallWire, Wire};

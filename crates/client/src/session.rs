@@ -21,7 +21,9 @@ use std::sync::Arc;
 
 use chiton_model::{Op, Outcome};
 use chiton_types::{Cred, Epoch, Ino, Position, Refusal, Seq, SessionId};
-use chiton_wire::{Acknowledged, Again, Answer, Call, Failure, LeaseMode, Lock, Query, Reply, Request};
+use chiton_wire::{
+    Acknowledged, Again, Answer, Call, Failure, LeaseMode, Lock, Query, Reply, Request, StatTarget,
+};
 
 use crate::held_locks::HeldLocks;
 use crate::kept_blocks::KeptBlocks;
@@ -230,6 +232,13 @@ impl Session {
             (Call::Op { .. }, _) => self.note(request.seq, vec![None]),
             (Call::Batch { ops, .. }, _) => self.note(request.seq, vec![None; ops.len()]),
             (Call::Query(Query::Open { ino, .. }), Ok(_)) => *self.opens.entry(*ino).or_default() += 1,
+            (Call::Query(Query::StatEach { targets, .. }), Ok(Answer::Stats(stats))) => {
+                for (target, stat) in targets.iter().zip(stats) {
+                    if let (StatTarget::Open { ino, .. }, Ok(_)) = (target, stat) {
+                        *self.opens.entry(*ino).or_default() += 1;
+                    }
+                }
+            }
             (Call::SetLock { lock, .. }, Ok(_)) => self.locks.set(*lock),
             _ => {}
         }

@@ -3,7 +3,7 @@
 //! Operations are counted under the names that their table gives them ([`Op::COUNTERS`]). The table below names all else.
 
 use chiton_model::Op;
-use chiton_wire::{Call, Query};
+use chiton_wire::{Call, Query, StatTarget};
 
 /// A table of patterns and names becomes a list of names, an index of each call, and indices of the counters that are no calls.
 macro_rules! counted {
@@ -47,6 +47,7 @@ counted! {
         Call::Query(Query::ListXattr { .. }) => ListXattr "list_xattr",
         Call::Query(Query::Map { .. }) => Map "map",
         Call::Query(Query::Resolve { .. }) => Resolve "resolve",
+        Call::Query(Query::StatEach { .. }) => StatEach "stat_each",
         Call::Query(Query::StatFs) => StatFs "statfs",
         Call::Commit { .. } => Commit "commit",
         Call::Lease { .. } => Lease "lease",
@@ -74,6 +75,16 @@ counted! {
         // Waited for leases, locks, durability or room.
         WAITED "waited",
     }
+}
+
+/// Index of a question for one target, as if it were asked alone.
+pub(crate) fn kind_of_target(target: &StatTarget) -> usize {
+    let ordinal = match target {
+        StatTarget::Inode(_) => Ordinal::GetAttr,
+        StatTarget::Name { .. } => Ordinal::Lookup,
+        StatTarget::Open { .. } => Ordinal::Open,
+    };
+    Op::COUNTERS.len() + ordinal as usize
 }
 
 /// Index of commits.

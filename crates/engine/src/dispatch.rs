@@ -105,6 +105,7 @@ impl Engine {
                 self.lease_names(*dir, *numbers, (task.session, slot), &request.cred, m)
             }
             Call::Query(Query::Resolve { .. }) => self.resolve(task, slot, m),
+            Call::Query(Query::StatEach { .. }) => self.stat_each(task, slot, m),
             Call::Query(query) => {
                 if let Query::Open { ino, want } = query
                     && want & access::WRITE != 0

@@ -29,6 +29,7 @@ mod dispatch;
 mod execute;
 mod late;
 mod query;
+mod stat_each;
 mod wait_queue;
 mod wait_reason;
 mod write_behind;

@@ -100,7 +100,9 @@ impl QueryHandler<'_> {
             Query::GetXattr { ino, name } => Ok(Answer::Bytes(self.shards.ns.xattr(self.cred, *ino, name)?)),
             Query::ListXattr { ino } => Ok(Answer::Bytes(self.shards.ns.xattr_names(self.cred, *ino)?)),
             Query::Map { ino, offset, len } => self.map(*ino, *offset, *len),
-            Query::Resolve { .. } | Query::StatFs => unreachable!("the engine answers this"),
+            Query::Resolve { .. } | Query::StatEach { .. } | Query::StatFs => {
+                unreachable!("the engine answers this")
+            }
         }
     }
 
@@ -111,19 +113,39 @@ impl QueryHandler<'_> {
 
     pub(crate) fn attr_answer(&mut self, attr: Attr) -> Result<Answer, Stop> {
         let (slot, m) = (self.slot, self.m);
+        self.await_attr(&attr)?;
+        let lease = self.clients.lease_looked_at(&attr, slot, m);
+        self.clients.leases.limit(m.mono);
+        Ok(Answer::Attr { attr, lease, parent_leased: false, parent_open: false })
+    }
+
+    /// Waits until the attributes of an inode may be answered.
+    pub(crate) fn await_attr(&mut self, attr: &Attr) -> Result<(), Stop> {
+        let (slot, m) = (self.slot, self.m);
         self.await_unguarded(attr.ino)?;
         if self.clients.opens.has(attr.ino, slot) {
             // Its reader takes the size for the end of the file.
-            self.write_back(&attr)?;
+            self.write_back(attr)?;
         }
         self.clients.see_names(attr.ino, slot, m)?;
         if attr.kind != Kind::Dir && attr.nlink == 1 {
             // Its only name may be gone.
             self.clients.see_names(attr.parent, slot, m)?;
         }
-        let lease = self.clients.lease_looked_at(&attr, slot, m);
-        self.clients.leases.limit(m.mono);
-        Ok(Answer::Attr { attr, lease, parent_leased: false, parent_open: false })
+        Ok(())
+    }
+
+    /// The same, if it was found by a name in whose directory no other client has pending operations.
+    pub(crate) fn await_named(&mut self, attr: &Attr) -> Result<(), Stop> {
+        self.await_unguarded(attr.ino)?;
+        if self.shards.is_hidden(attr.ino)? {
+            return Err(Refusal::Busy.into());
+        }
+        self.clients.see_names(attr.ino, self.slot, self.m)?;
+        if self.clients.opens.has(attr.ino, self.slot) {
+            self.write_back(attr)?;
+        }
+        Ok(())
     }
 
     fn lookup(&mut self, parent: Ino, name: &Name) -> Result<Answer, Stop> {
@@ -141,14 +163,7 @@ impl QueryHandler<'_> {
         }
         let answer = match found {
             Some(attr) => {
-                self.await_unguarded(attr.ino)?;
-                if self.shards.is_hidden(attr.ino)? {
-                    return Err(Refusal::Busy.into());
-                }
-                self.clients.see_names(attr.ino, slot, m)?;
-                if self.clients.opens.has(attr.ino, slot) {
-                    self.write_back(&attr)?;
-                }
+                self.await_named(&attr)?;
                 let lease = self.clients.lease_looked_at(&attr, slot, m);
                 Answer::Attr { attr, lease, parent_leased, parent_open }
             }
@@ -163,7 +178,7 @@ impl QueryHandler<'_> {
         !self.shards.ns.is_parted(dir) && self.clients.parent_leased(dir, self.slot, self.m)
     }
 
-    fn open(&mut self, ino: Ino, want: u8) -> Result<Answer, Stop> {
+    pub(crate) fn open(&mut self, ino: Ino, want: u8) -> Result<Answer, Stop> {
         let attr = self.shards.ns.attr(ino)?;
         if attr.kind == Kind::Dir && want & access::WRITE != 0 {
             return Err(Refusal::IsDir.into());

@@ -17,6 +17,7 @@ use crate::leases::Leases;
 use crate::parts::Queue;
 use crate::peers::Resolving;
 use crate::realms::Merging;
+use crate::stat_each::Answered;
 
 /// Names a waiting request until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +30,8 @@ pub struct Task {
     pub(crate) request: Request,
     /// Of a batch: the results so far.
     pub(crate) results: Vec<Result<(Position, Outcome), Failure>>,
+    /// Of many questions: the answers so far, each at its place.
+    pub(crate) stats: Vec<Answered>,
     /// Given when it is put into the queue first.
     pub(crate) ticket: Option<Ticket>,
     /// Counted and noted with its session already.
@@ -51,6 +54,7 @@ impl Task {
             session,
             request,
             results: Vec::new(),
+            stats: Vec::new(),
             ticket: None,
             begun: false,
             done: None,

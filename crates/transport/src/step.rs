@@ -256,6 +256,7 @@ fn answer_bytes_max(request: &Request) -> usize {
         Call::Query(Query::ReadDir { entries_max, .. }) => {
             (*entries_max as usize).saturating_mul(128).min(FRAME_BYTES_MAX)
         }
+        Call::Query(Query::StatEach { targets, .. }) => targets.len() * 128,
         Call::Batch { ops, .. } | Call::Late { ops, .. } => ops.len() * 128,
         Call::WriteBehind { ops, .. } => ops.len() * 16,
         _ => 0,

@@ -8,6 +8,7 @@ use chiton_types::{Attr, Ino, Kind, Name, Position, Refusal, Seq, Time};
 use crate::call::BATCH_OPS_MAX;
 use crate::lease::{LeaseMode, Lock};
 use crate::realm::RealmAnswer;
+use crate::stat_each::Stat;
 
 choice! {
     /// Why a request got no answer.
@@ -112,6 +113,8 @@ choice! {
             /// In the order of cookies.
             entries: Vec<DirEntry>,
         }
+        /// To [`crate::Query::StatEach`]: of each target, in order.
+        17 Stats(results: Vec<Result<Stat, Failure>> as Max<Result<Stat, Failure>, BATCH_OPS_MAX>)
         /// Bytes: a link's target, an attribute's value, names (each ended by NUL), a block's range, JSON.
         6 Bytes(bytes: Vec<u8>)
         /// Content of a file.

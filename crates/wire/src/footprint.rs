@@ -35,6 +35,8 @@ impl Call {
                 | Query::ListXattr { ino }
                 | Query::Map { ino, .. }
                 | Query::Resolve { from: ino, .. } => visit(*ino, false),
+                // Its targets are looked at one by one.
+                Query::StatEach { .. } => Ok(()),
                 Query::StatFs => Ok(()),
             },
             Call::Grown { ino, .. } => visit(*ino, false),

@@ -15,6 +15,7 @@ mod call;
 mod query;
 mod realm;
 mod request;
+mod stat_each;
 
 mod answer;
 mod reply;
@@ -38,3 +39,4 @@ pub use realm::*;
 pub use recall::*;
 pub use reply::*;
 pub use request::*;
+pub use stat_each::*;

@@ -1,8 +1,11 @@
 //! Questions: calls that change nothing.
 
 use chiton_model::choice;
-use chiton_model::field::{Bits, Fixed};
+use chiton_model::field::{Bits, Fixed, Max};
 use chiton_types::{Ino, Name, SessionId};
+
+use crate::call::BATCH_OPS_MAX;
+use crate::stat_each::StatTarget;
 
 /// The bits of [`chiton_types::access`].
 type Access = Bits<7>;
@@ -87,6 +90,17 @@ choice! {
             /// The client's sessions with all plates, in their order: each plate that the path leads over grants its leases to its
             /// own. Empty if there is one plate.
             sessions: Vec<SessionId>,
+        }
+        /// Attributes of many inodes of one plate: an answer each, in the order asked ([`crate::Answer::Stats`]). Leases on directories
+        /// are not granted.
+        45 StatEach {
+            [
+                /// After the first target that is refused, or whose name is absent, the rest has no answers.
+                stop_on_failure,
+                /// Grant leases on the inodes, as the answer to a single question does.
+                leases,
+            ]
+            targets: Vec<StatTarget> as Max<StatTarget, BATCH_OPS_MAX>,
         }
         /// Totals of the file system.
         42 StatFs

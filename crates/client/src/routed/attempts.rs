@@ -7,6 +7,7 @@ use chiton_wire::{Answer, Call, Query};
 
 use super::chain::{Chain, Next};
 use super::runs::Runs;
+use super::stats::Stats;
 use super::{Each, LOOKUP_TRIES, Way, parts};
 use crate::service::CallError;
 
@@ -32,6 +33,7 @@ impl Each {
             }
             Way::Listing(at) => Chain::run(self.clone().start_listing(at, cred.clone(), call)),
             Way::Runs => Chain::run(Runs::begin(self.clone(), cred, call)),
+            Way::Stats => Chain::run(Stats::begin(self.clone(), cred.clone(), call)),
             Way::Path(at) => {
                 let answer = self.services[at].call(cred, self.with_sessions(call));
                 Chain::run(self.clone().summed(cred.clone(), answer))
@@ -69,6 +71,7 @@ impl Each {
             }
             Way::Listing(at) => self.start_listing(at, cred.clone(), call),
             Way::Runs => Runs::begin(self, cred, call),
+            Way::Stats => Stats::begin(self, of_whom, call),
             Way::Path(at) => {
                 let underway = self.services[at].start(cred, self.with_sessions(call));
                 Next::one(underway, move |answer| self.summed(of_whom, answer))

@@ -4,6 +4,7 @@
 //!   Client ─▶ Routed ─┬─ one inode ──────────▶ its plate
 //!                     ├─ lookup, listing ────▶ the directory's plate ── elsewhere ─▶ the owners: GetAttr
 //!                     ├─ batch ──────────────▶ runs of operations, plate by plate, in order     runs.rs
+//!                     ├─ many questions ─────▶ one message for each plate                       stats.rs
 //!                     ├─ path ───────────────▶ the plate of its start; the plates carry it on
 //!                     └─ commit, totals ─────▶ all plates at once
 //! ```
@@ -20,6 +21,7 @@ mod chain;
 mod parts;
 mod realms;
 mod runs;
+mod stats;
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,7 @@ use chiton_model::{Op, Outcome};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_types::{Attr, Cred, Ino, Mode, PlateId, Plates, Position, Refusal, SessionId, ShardId};
-use chiton_wire::{Answer, Call, DirEntry, LeaseMode, Query, RealmCall, StatFs};
+use chiton_wire::{Answer, Call, DirEntry, Failure, LeaseMode, Query, RealmCall, Stat, StatFs};
 
 use crate::in_flight::refusal;
 use crate::plate_inodes::{crosses, index_of};
@@ -41,9 +43,6 @@ use chain::{Chain, Next};
 
 /// A name that another plate owns and that goes while its attributes are asked for is looked up again so often.
 const LOOKUP_TRIES: usize = 8;
-/// Attributes asked for at once.
-const QUESTIONS_AHEAD: usize = 64;
-
 /// See the module.
 pub struct Routed(Arc<Each>);
 
@@ -66,6 +65,8 @@ enum Way {
     Listing(usize),
     /// Attributes of an inode.
     Attr(usize),
+    /// Attributes of many inodes, of several plates.
+    Stats,
     /// Operations of several plates.
     Runs,
     /// A path, to the plate on which it begins.
@@ -132,6 +133,7 @@ impl Each {
                 Query::Lookup { parent, .. } => Way::Lookup(self.index(*parent)),
                 Query::ReadDir { dir, plus: true, .. } => Way::Listing(self.index(*dir)),
                 Query::GetAttr { ino } => Way::Attr(self.index(*ino)),
+                Query::StatEach { .. } => Way::Stats,
                 Query::Open { ino, .. }
                 | Query::Access { ino, .. }
                 | Query::ReadDir { dir: ino, .. }
@@ -266,8 +268,12 @@ impl Each {
         let underway = self.services[at].start(&cred, call);
         Next::one(underway, move |answer| match answer {
             Ok(Answer::Entries { entries, end, parent_leased, parent_open }) => {
-                let is_elsewhere = |entry: &DirEntry| entry.attr.is_none() && self.index(entry.ino) != at;
-                let missing = (0..entries.len()).filter(|n| is_elsewhere(&entries[*n])).collect();
+                let is_missing = |entry: &DirEntry| match &entry.attr {
+                    None => self.index(entry.ino) != at,
+                    // Its plate knows the attributes of the home only.
+                    Some((attr, _)) => attr.is_parted(),
+                };
+                let missing = (0..entries.len()).filter(|n| is_missing(&entries[*n])).collect();
                 let page = Page { entries, end, parent_leased, parent_open, missing };
                 page.complete(self, cred)
             }
@@ -369,34 +375,32 @@ struct Page {
     end: bool,
     parent_leased: bool,
     parent_open: bool,
-    /// Their places, not asked for yet.
+    /// Their places.
     missing: Vec<usize>,
 }
 
 impl Page {
     fn complete(mut self, each: Arc<Each>, cred: Cred) -> Next {
-        let rest = self.missing.split_off(QUESTIONS_AHEAD.min(self.missing.len()));
-        let asked = std::mem::replace(&mut self.missing, rest);
-        if asked.is_empty() {
-            let Page { entries, end, parent_leased, parent_open, .. } = self;
-            return Next::Answer(Ok(Answer::Entries { entries, end, parent_leased, parent_open }));
+        if self.missing.is_empty() {
+            return Next::Answer(Ok(self.answer()));
         }
-        let under_way = asked.iter().map(|n| each.ask_attr(&cred, self.entries[*n].ino)).collect();
-        Next::All(
-            under_way,
-            Box::new(move |answers| {
-                for (n, answer) in asked.into_iter().zip(answers) {
-                    match answer {
-                        Ok(Answer::Attr { attr, lease, .. }) => self.entries[n].attr = Some((attr, lease)),
-                        // Gone meanwhile, or kept from others by a decoupling: the caller looks for itself.
-                        Ok(_)
-                        | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound | Refusal::Busy)) => {}
-                        Err(error) => return Next::Answer(Err(error)),
-                    }
-                }
-                self.complete(each, cred)
-            }),
-        )
+        let inodes = self.missing.iter().map(|n| self.entries[*n].ino).collect();
+        each.stat_inodes(cred, inodes, move |stats| {
+            for (n, stat) in std::mem::take(&mut self.missing).into_iter().zip(stats) {
+                self.entries[n].attr = match stat {
+                    Ok(Stat::Attr { attr, lease }) => Some((attr, lease)),
+                    // Gone meanwhile, or kept from others by a decoupling: the caller looks for itself.
+                    Ok(_) | Err(Failure::Refused(Refusal::Stale | Refusal::NotFound | Refusal::Busy)) => None,
+                    Err(failure) => return Next::Answer(Err(failure.into())),
+                };
+            }
+            Next::Answer(Ok(self.answer()))
+        })
+    }
+
+    fn answer(self) -> Answer {
+        let Page { entries, end, parent_leased, parent_open, .. } = self;
+        Answer::Entries { entries, end, parent_leased, parent_open }
     }
 }
 

@@ -55,7 +55,7 @@ impl PartLists {
     }
 
     /// The inode that has a name of a directory, as far as that is known.
-    fn place(&self, dir: Ino, name: &Name) -> Ino {
+    pub(super) fn place(&self, dir: Ino, name: &Name) -> Ino {
         self.of(dir).and_then(|list| part_of(&list, name.hash64())).unwrap_or(dir)
     }
 
@@ -73,7 +73,7 @@ impl PartLists {
     }
 
     /// A directory has no parts.
-    fn note_plain(&self, dir: Ino) {
+    pub(super) fn note_plain(&self, dir: Ino) {
         let is_room = |known: &Known| known.plain.len() + known.lists.len() < REMEMBERED_MAX;
         let mut known = self.known.lock();
         if is_room(&known) {
@@ -251,11 +251,7 @@ impl Each {
             for of_part in of_parts {
                 match of_part {
                     Ok(Answer::Attr { attr, .. }) => {
-                        sum.size += attr.size;
-                        sum.nlink += attr.nlink.saturating_sub(2);
-                        sum.atime = sum.atime.max(attr.atime);
-                        sum.mtime = sum.mtime.max(attr.mtime);
-                        sum.ctime = sum.ctime.max(attr.ctime);
+                        add(&mut sum, &attr);
                     }
                     // Parts end with their directory.
                     Ok(_) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)) => {}
@@ -267,6 +263,15 @@ impl Each {
         };
         Next::All(under_way, Box::new(add))
     }
+}
+
+/// Adds the attributes of a part to those of its directory.
+pub(super) fn add(sum: &mut Attr, part: &Attr) {
+    sum.size += part.size;
+    sum.nlink += part.nlink.saturating_sub(2);
+    sum.atime = sum.atime.max(part.atime);
+    sum.mtime = sum.mtime.max(part.mtime);
+    sum.ctime = sum.ctime.max(part.ctime);
 }
 
 /// The attributes in an answer, if they are a directory's.

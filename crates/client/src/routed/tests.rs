@@ -12,7 +12,8 @@ use chiton_types::{
     access,
 };
 use chiton_wire::{
-    Answer, Call, Claim, DirEntry, Failure, LeaseMode, Lock, LockKind, Query, RealmCall, StatFs,
+    Answer, Call, Claim, DirEntry, Failure, LeaseMode, Lock, LockKind, Query, RealmCall, Stat, StatFs,
+    StatTarget,
 };
 
 use super::Routed;
@@ -289,6 +290,7 @@ fn tree(plate: u16, call: &Call) -> Result<Answer, CallError> {
         (0, Call::Query(Query::GetAttr { ino })) if *ino == near => found(dir(near), false),
         (1, Call::Query(Query::GetAttr { ino })) if *ino == far => found(dir(far), false),
         (_, Call::Query(Query::GetAttr { .. })) => Err(Refusal::Stale.into()),
+        (_, Call::Query(Query::StatEach { targets, .. })) => stats(plate, targets),
         (1, Call::Query(Query::ReadLink { .. })) => Ok(Answer::Bytes(b"../near".to_vec())),
         (_, Call::Query(Query::Access { ino, .. })) if *ino == far => Ok(Answer::Done),
         (0, Call::Query(Query::ReadDir { .. })) => {
@@ -308,6 +310,88 @@ fn tree(plate: u16, call: &Call) -> Result<Answer, CallError> {
         }
         (0 | 1, call) => panic!("plate {plate} does not know {call:?}"),
         (2.., _) => panic!("there are two plates"),
+    }
+}
+
+/// As [`tree`] answers for each target alone.
+fn stats(plate: u16, targets: &[StatTarget]) -> Result<Answer, CallError> {
+    let one = |target: &StatTarget| {
+        let query = match target {
+            StatTarget::Inode(ino) => Query::GetAttr { ino: *ino },
+            StatTarget::Name { parent, name } => Query::Lookup { parent: *parent, name: name.clone() },
+            StatTarget::Open { ino, want } => Query::Open { ino: *ino, want: *want },
+        };
+        match tree(plate, &Call::Query(query)) {
+            Ok(Answer::Attr { attr, lease, .. }) => Ok(Stat::Attr { attr, lease }),
+            Ok(Answer::Elsewhere { ino, .. }) => Ok(Stat::Elsewhere(ino)),
+            Ok(_) => Ok(Stat::Absent),
+            Err(CallError::Refused(refusal)) => Err(Failure::Refused(refusal)),
+            Err(CallError::NeedGroups) => Err(Failure::NeedGroups),
+        }
+    };
+    Ok(Answer::Stats(targets.iter().map(one).collect()))
+}
+
+#[test]
+fn many_questions_are_one_message_to_each_plate_and_one_to_the_owners() {
+    let site = Site::new(tree);
+    let (far, root) = (ino(1, 20), Ino::ROOT);
+    let named = |parent, s| StatTarget::Name { parent, name: name(s) };
+    let targets = vec![
+        named(far, "file"),
+        named(root, "far"),
+        named(root, "none"),
+        StatTarget::Inode(ino(0, 10)),
+        named(root, "gone"),
+        named(far, "up"),
+    ];
+    let ask = |stop_on_failure| {
+        let query = Query::StatEach { stop_on_failure, leases: false, targets: targets.clone() };
+        match site.routed.call(&Cred::ROOT, Call::Query(query)) {
+            Ok(Answer::Stats(stats)) => stats,
+            answer => panic!("{answer:?}"),
+        }
+    };
+    let shown = |stats: Vec<Result<Stat, Failure>>| -> Vec<Result<Option<Ino>, Failure>> {
+        let of = |stat| match stat {
+            Stat::Attr { attr, .. } => Some(attr.ino),
+            Stat::Absent => None,
+            Stat::Elsewhere(ino) => panic!("{ino:?} is not asked for"),
+        };
+        stats.into_iter().map(|stat| stat.map(of)).collect()
+    };
+    let first = [Ok(Some(ino(1, 21))), Ok(Some(far)), Ok(None)];
+    let rest = [Ok(Some(ino(0, 10))), Err(Failure::Refused(Refusal::Stale)), Ok(Some(ino(1, 22)))];
+    assert_eq!(shown(ask(false)), [&first[..], &rest[..]].concat());
+    // One for each plate, one for the inodes that plate 0 named, and those for a name whose inode is always gone.
+    let counts = |asked: &[Call]| -> Vec<usize> {
+        let of = |call: &Call| match call {
+            Call::Query(Query::StatEach { targets, .. }) => targets.len(),
+            call => panic!("{call:?}"),
+        };
+        asked.iter().map(of).collect()
+    };
+    assert_eq!(counts(&site.asked(0))[..2], [4, 1]);
+    assert_eq!(counts(&site.asked(1))[..2], [2, 2]);
+    assert_eq!(shown(ask(true)), first);
+}
+
+#[test]
+fn opens_behind_a_failure_that_stops_the_rest_are_closed() {
+    let site = Site::new(|plate, call| match (plate, call) {
+        (0, Call::Query(Query::StatEach { .. })) => {
+            Ok(Answer::Stats(vec![Err(Failure::Refused(Refusal::Access))]))
+        }
+        _ => Ok(Answer::Stats(vec![Ok(Stat::Attr { attr: attr(ino(1, 9)), lease: LeaseMode::None })])),
+    });
+    let open = |ino| StatTarget::Open { ino, want: access::READ };
+    for (targets, closed) in
+        [([open(ino(0, 8)), open(ino(1, 9))], true), ([open(ino(1, 9)), open(ino(0, 8))], false)]
+    {
+        site.log.lock().clear();
+        let query = Query::StatEach { stop_on_failure: true, leases: false, targets: targets.to_vec() };
+        drop(site.routed.call(&Cred::ROOT, Call::Query(query)));
+        assert_eq!(site.log.lock().contains(&(1, "closed")), closed, "{targets:?}");
     }
 }
 
@@ -340,10 +424,10 @@ fn listing_with_attributes_asks_the_owners() {
     };
     let known: Vec<_> = entries.iter().map(|entry| entry.attr.as_ref().map(|(attr, _)| attr.ino)).collect();
     assert_eq!(known, [Some(ino(1, 20)), None, Some(ino(0, 10))], "one is gone meanwhile");
-    assert_eq!(
-        *site.log.lock(),
-        [(0, "asked"), (0, "answered"), (1, "asked"), (1, "asked"), (1, "answered"), (1, "answered")]
-    );
+    assert_eq!(*site.log.lock(), [(0, "asked"), (0, "answered"), (1, "asked"), (1, "answered")]);
+    let inodes = vec![StatTarget::Inode(ino(1, 20)), StatTarget::Inode(ino(1, 99))];
+    let query = Query::StatEach { stop_on_failure: false, leases: true, targets: inodes };
+    assert_eq!(site.asked(1), [Call::Query(query)]);
 }
 
 #[test]

@@ -21,7 +21,11 @@ impl Behind {
             Call::Op { .. } | Call::Batch { .. } | Call::Commit { .. } | Call::Realm(_) => Behind::All,
             // They may find a directory with pending operations.
             Call::Query(
-                Query::Lookup { .. } | Query::Resolve { .. } | Query::ReadDir { .. } | Query::NameOf { .. },
+                Query::Lookup { .. }
+                | Query::StatEach { .. }
+                | Query::Resolve { .. }
+                | Query::ReadDir { .. }
+                | Query::NameOf { .. },
             ) => Behind::All,
             Call::Query(
                 Query::GetAttr { ino }

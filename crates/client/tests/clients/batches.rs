@@ -176,7 +176,9 @@ fn batch_sends_a_message_to_each_plate() {
     assert_eq!(client.read_file("dir-3/file-11"), Ok(b"file-11".to_vec()));
 
     let all: Vec<(Ino, &[u8])> = files.iter().map(|file| (file.parent, file.name)).collect();
+    let before = client.messages();
     let found = client.lookup_each(&caller, &all);
+    assert_eq!(client.messages() - before, u64::from(PLATES));
     let same = |(found, made): (&Result<Lookup, Refusal>, &chiton_types::Attr)| match found {
         Ok(Lookup::Found { attr, .. }) => attr.ino == made.ino,
         _ => false,
@@ -201,7 +203,9 @@ fn batch_sends_a_message_to_each_plate() {
     assert!(client.link_each(&caller, &links).iter().all(Result::is_ok));
     assert!(client.messages() - before <= 2 * u64::from(PLATES), "{}", client.messages() - before);
     let inodes: Vec<Ino> = made.iter().map(|attr| attr.ino).collect();
+    let before = client.messages();
     assert!(client.stat_each(&inodes).iter().all(|one| one.as_ref().is_ok_and(|attr| attr.nlink == 2)));
+    assert_eq!(client.messages() - before, u64::from(PLATES));
 
     let before = client.messages();
     let gone = client

@@ -9,4 +9,5 @@ mod restarts;
 mod rights;
 mod servers;
 mod site;
+mod stats;
 mod write_behind;

@@ -50,6 +50,14 @@ impl Engine {
         self.await_inodes(&named)
     }
 
+    /// The same for one inode.
+    pub(crate) fn await_peers_at(&mut self, ino: Ino) -> Result<(), Stop> {
+        match self.peers.as_ref().is_some_and(|peers| peers.may_hold_up()) {
+            true => self.await_inodes(&[ino]),
+            false => Ok(()),
+        }
+    }
+
     /// Waits until no row that an operation looks at is guarded for another, and every inode that it names is born.
     pub(crate) fn await_rows(&mut self, op: &Op) -> Result<(), Stop> {
         let Some(peers) = self.peers.as_ref().filter(|peers| peers.may_hold_up()) else { return Ok(()) };

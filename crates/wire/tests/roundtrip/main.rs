@@ -124,7 +124,9 @@ fn every_variant_round_trips() {
     each_variant_round_trips::<Query>(&drawn);
     each_variant_round_trips::<RealmCall>(&drawn);
     each_variant_round_trips::<ObjectCall>(&drawn);
+    each_variant_round_trips::<StatTarget>(&drawn);
     each_variant_round_trips::<Answer>(&drawn);
+    each_variant_round_trips::<Stat>(&drawn);
     each_variant_round_trips::<Failure>(&drawn);
     each_variant_round_trips::<Content>(&drawn);
     each_variant_round_trips::<RealmAnswer>(&drawn);
@@ -243,10 +245,21 @@ fn limits_are_checked_at_both_ends() {
         acknowledged: vec![Acknowledged::default(); BATCH_OPS_MAX + 1],
     };
     assert!(pending.check_limits().is_err());
+    let mut targets = ping();
+    targets.call = Call::Query(Query::StatEach {
+        stop_on_failure: false,
+        leases: false,
+        targets: vec![StatTarget::Inode(Ino(1)); BATCH_OPS_MAX + 1],
+    });
+    assert!(
+        targets.check_limits().unwrap_err().to_string().starts_with("`targets` of the message has 16385")
+    );
+    let stats = Answer::Stats(vec![Ok(Stat::Absent); BATCH_OPS_MAX + 1]);
+    assert!(Answer::check(&stats).is_err());
     let mut groups = ping();
     groups.cred.groups = Some(vec![7; GROUPS_MAX + 1].into());
     assert!(groups.check_limits().is_err());
-    for request in [too_many, pending, groups] {
+    for request in [too_many, pending, targets, groups] {
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
         assert!(Request::decode(&mut Take::new(&bytes)).is_err());
