@@ -56,6 +56,7 @@ mod pages;
 
 mod batch;
 mod in_flight;
+mod open_each;
 mod path;
 mod pipeline;
 mod resolve;
@@ -105,6 +106,7 @@ pub use core::Invalidator;
 pub use error::ConnectError;
 pub use flags::OpenFlags;
 pub use in_flight::InFlight;
+pub use open_each::FileToOpen;
 pub use options::ClientOptions;
 pub use pipeline::{MessageNumber, OnRefusal, Performed, Pipeline};
 pub use plate_inodes::PlateInodes;

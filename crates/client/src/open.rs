@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// The service has counted an open: the data layer takes it from here.
-    fn opened(
+    pub(crate) fn opened(
         &self,
         caller: &Caller<'_>,
         attr: Attr,

@@ -3,6 +3,7 @@
 mod batches;
 mod blocked;
 mod huge;
+mod open_each;
 mod paths;
 mod plates;
 mod restarts;
