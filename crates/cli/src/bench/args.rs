@@ -61,6 +61,8 @@ pub(crate) enum Group {
     Mount,
     /// The library over a Unix socket.
     Socket,
+    /// Creates, stats and unlinks by batches of a thousand, beside one at a time.
+    Batches,
     /// The library over TCP, with TLS and without.
     Tls,
     /// Creates by write-behind: by library and mount, alone and beside another client that creates files in the same

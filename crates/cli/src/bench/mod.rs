@@ -5,6 +5,7 @@
 
 pub(crate) mod args;
 
+mod batches;
 mod durable;
 mod engine;
 mod loads;
@@ -59,10 +60,11 @@ fn run_all(args: &BenchAll) -> Outcome {
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
-    let groups: [(Group, &str, Measure); 13] = [
+    let groups: [(Group, &str, Measure); 14] = [
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
+        (Group::Batches, "batches over a Unix socket", batches::measure),
         (Group::Tls, "library over TCP with TLS", tls::measure),
         (Group::WriteBehind, "creates by write-behind", write_behind::measure),
         (Group::Durable, "durable creates", durable::measure),
