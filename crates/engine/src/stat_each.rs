@@ -6,6 +6,7 @@
 //! - A target that must wait, for rows or for another client, holds up the answer and not the others: they are not looked at again.
 //! - A target that opens a file counts one open, however often the request is tried again.
 
+use chiton_namespace::WARM_OPS;
 use chiton_types::{Cred, Refusal, SessionId, access};
 use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, Stat, StatTarget};
 
@@ -33,6 +34,9 @@ impl Engine {
         }
         let (mut needs, mut wait) = (Vec::new(), None);
         for (at, target) in targets.iter().enumerate().take(answered.len()) {
+            if at.is_multiple_of(WARM_OPS) {
+                self.shards.ns.warm_names(targets[at..].iter().take(WARM_OPS).filter_map(StatTarget::named));
+            }
             if answered[at].is_none() {
                 let may_ask = self.may_ask(target, task.session, &request.cred);
                 let stat = may_ask.and_then(|()| self.queries(&request.cred, slot, m).stat(target, *leases));
@@ -67,7 +71,9 @@ impl Engine {
             task.stats = answered;
             return Err(Stop::Wait(wait));
         }
-        Ok(Answer::Stats(answered.into_iter().flatten().collect()))
+        let mut stats = Vec::with_capacity(answered.len());
+        stats.extend(answered.into_iter().flatten());
+        Ok(Answer::Stats(stats))
     }
 
     /// What a question for this target alone has to wait for, or is refused by, before it is answered.

@@ -48,6 +48,14 @@ choice! {
 }
 
 impl StatTarget {
+    /// Its directory and name, if it is asked for by name.
+    pub fn named(&self) -> Option<(Ino, &Name)> {
+        match self {
+            StatTarget::Name { parent, name } => Some((*parent, name)),
+            StatTarget::Inode(_) | StatTarget::Open { .. } => None,
+        }
+    }
+
     /// The inode at whose plate this is asked: its own, or that of the directory.
     pub fn place(&self) -> Ino {
         match self {

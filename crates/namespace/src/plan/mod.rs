@@ -25,7 +25,7 @@ pub use parts::with_parts;
 pub use state::{ContentIn, InodeFacts, PlanState};
 
 use chiton_model::{Event, Gone, Op, Rows};
-use chiton_types::{Cred, Ino, Time};
+use chiton_types::{Cred, Ino, Name, Time};
 
 use crate::fault::Fault;
 use crate::namespace::Namespace;
@@ -111,17 +111,21 @@ impl Namespace {
     /// Brings what operations on names will look at into the processor's caches, all of it side by side. To be called
     /// with the next [`WARM_OPS`] or fewer. Changes nothing but time.
     pub fn warm(&self, ops: &[Op]) {
-        let Some(Op::Make { parent, .. } | Op::Unlink { parent, .. }) = ops.first() else { return };
-        let dir = *parent;
+        self.warm_names(ops.iter().take(WARM_OPS).filter_map(|op| match op {
+            Op::Make { parent, name, .. } | Op::Unlink { parent, name } => Some((*parent, name)),
+            _ => None,
+        }));
+    }
+
+    /// The same for names that are about to be looked up, as far as they are in the directory of the first.
+    pub fn warm_names<'n>(&self, names: impl Iterator<Item = (Ino, &'n Name)>) {
+        let mut names = names.take(WARM_OPS).peekable();
+        let Some(dir) = names.peek().map(|(dir, _)| *dir) else { return };
         let Some(held) = self.dirs.get(&dir) else { return };
         let (mut hashes, mut count) = ([0; WARM_OPS], 0);
-        for op in &ops[..ops.len().min(WARM_OPS)] {
-            if let Op::Make { parent, name, .. } | Op::Unlink { parent, name } = op
-                && *parent == dir
-            {
-                hashes[count] = name.hash64();
-                count += 1;
-            }
+        for (_, name) in names.filter(|(parent, _)| *parent == dir) {
+            hashes[count] = name.hash64();
+            count += 1;
         }
         held.warm(&hashes[..count]);
     }
