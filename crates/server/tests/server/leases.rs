@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::rig::{Asks, Rig, file, quiet, refused, session, unlink};
+use crate::rig::{Asks, Rig, eventually, file, quiet, refused, session, unlink};
 use chiton_model::{Body, Hold, Op, XattrHow};
 use chiton_runtime::sync::Mutex;
 use chiton_server::{EmbeddedSession, Server, ServerOptions};
 use chiton_types::{Ino, Refusal, Time, access};
-use chiton_wire::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall};
+use chiton_wire::{Answer, Call, Failure, LeaseMode, Lock, LockKind, Query, Recall, StatTarget};
 
 /// A session whose names are cached under leases on their directory.
 struct Caching {
@@ -58,6 +58,33 @@ impl Caching {
         }
         found
     }
+}
+
+#[test]
+fn open_is_counted_once_while_another_target_of_its_request_waits() {
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let recalls = Arc::new(AtomicU32::new(0));
+    let counted = recalls.clone();
+    let on_recall = move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    let writer = server.session_embedded("writer", Box::new(on_recall)).expect("a session");
+    let (waits, other) = (writer.create(Ino::ROOT, "waits"), writer.create(Ino::ROOT, "other"));
+    let exclusive = Call::Lease { ino: waits, mode: LeaseMode::Exclusive };
+    writer.try_call(exclusive).expect("granted");
+    let reader = session(&server);
+    let targets = [other, waits, other].map(|ino| StatTarget::Open { ino, want: access::READ });
+    let query = Query::StatEach { stop_on_failure: false, leases: false, targets: targets.to_vec() };
+    let Ok(Answer::Stats(stats)) = reader.query(query) else { panic!("not answered") };
+    assert!(stats.iter().all(Result::is_ok), "{stats:?}");
+    assert!(recalls.load(Ordering::SeqCst) > 0, "one of them waited");
+    reader.op(unlink(Ino::ROOT, "other"));
+    reader.try_call(Call::Closed { inos: vec![other] }).expect("closed");
+    assert!(reader.getattr(other).is_ok(), "it is open once more");
+    reader.try_call(Call::Closed { inos: vec![other] }).expect("closed");
+    eventually("it is freed", || reader.getattr(other).is_err());
 }
 
 #[test]

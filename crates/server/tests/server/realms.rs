@@ -6,6 +6,7 @@ use chiton_server::EmbeddedSession;
 use chiton_types::{BlockId, Cred, Ino, Kind, Position, RealmId, Refusal, ShardId, access};
 use chiton_wire::{
     Answer, Call, Claim, Failure, FoundRows, Granted, LeaseMode, Query, RealmAnswer, RealmCall, RealmInfo,
+    StatTarget,
 };
 
 use crate::rig::{Asks, Rig, file, name, quiet, refused, session, unlink};
@@ -253,7 +254,19 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
                 let (what, answer) = (format!("{look:?}"), s.try_call(look));
                 assert_eq!(answer.is_ok(), may_look, "{what}: {answer:?}");
             }
-            s.try_call(Call::Closed { inos: vec![f] }).expect("closes always pass");
+            let targets = vec![
+                StatTarget::Inode(f),
+                StatTarget::Name { parent: out, name: name("job") },
+                StatTarget::Inode(out),
+                StatTarget::Name { parent: dir, name: name("f") },
+                StatTarget::Open { ino: f, want: access::READ },
+                StatTarget::Open { ino: f, want: access::WRITE },
+            ];
+            let answer = s.query(Query::StatEach { stop_on_failure: false, leases: false, targets });
+            let Ok(Answer::Stats(stats)) = answer else { panic!("{answer:?}") };
+            let seen: Vec<bool> = stats.iter().map(Result::is_ok).collect();
+            assert_eq!(seen, [may_look, may_look, true, may_look, may_look, false], "{stats:?}");
+            s.try_call(Call::Closed { inos: vec![f, f] }).expect("closes always pass");
             assert_eq!(s.list(out, false), [("job".to_owned(), job)], "the name is listed");
             let plus =
                 s.query(Query::ReadDir { dir: out, cookie: 0, entries_max: 9, plus: true, as_part: false });
