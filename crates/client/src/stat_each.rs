@@ -19,7 +19,7 @@ const MESSAGE_TARGETS: usize = 1_000;
 /// Messages under way at once: the server works on one while another is written or read here.
 const MESSAGES_AHEAD: usize = 4;
 
-/// What a target led to, or the refusal: [`Stat::Attr`] or [`Stat::Absent`].
+/// The answer about a target: [`Stat::Attr`], [`Stat::Absent`] or a refusal.
 pub type StatResult = Result<Stat, Refusal>;
 
 impl Client {
@@ -106,7 +106,7 @@ impl Client {
         self.stat_targets(&self.caller(), targets, OnRefusal::PerformAll).into_iter().map(present).collect()
     }
 
-    /// What each name leads to. Names that cannot be any are refused here, in their place.
+    /// The answer about each name. Names that cannot be any are refused here, in their place.
     fn stats_of_names<'n>(
         &self,
         caller: &Caller<'_>,

@@ -76,7 +76,7 @@ impl Engine {
         Ok(Answer::Stats(stats))
     }
 
-    /// What a question for this target alone has to wait for, or is refused by, before it is answered.
+    /// Waits, or refuses, as a question for this target alone does before it is answered.
     fn may_ask(&mut self, target: &StatTarget, session: SessionId, cred: &Cred) -> Result<(), Stop> {
         if self.shards.ns.has_decouplings() || self.decoupled.is_some() {
             self.may_call(&Call::Query(match target {

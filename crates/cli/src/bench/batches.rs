@@ -31,6 +31,9 @@ impl Rate {
     }
 }
 
+/// A call for a batch of names.
+type BatchCall<'c> = &'c dyn Fn(&[Vec<u8>]) -> Result<(), Refusal>;
+
 /// Creates, stats and unlinks.
 type Rates = [Rate; 3];
 
@@ -96,7 +99,7 @@ fn one_at_a_time(client: &Client, dir: Ino, names: &[Vec<u8>]) -> Outcome<Rates>
 /// Each call is one message: the next is begun when it is answered.
 fn in_batches(client: &Client, dir: Ino, names: &[Vec<u8>]) -> Outcome<Rates> {
     let (caller, count) = (client.caller(), names.len() as u64);
-    let each = |call: &dyn Fn(&[Vec<u8>]) -> Result<(), Refusal>| {
+    let each = |call: BatchCall<'_>| {
         Rate::of(count, || names.chunks(BATCH).try_for_each(|names| call(names).map_err(Failure::failed)))
     };
     Ok([

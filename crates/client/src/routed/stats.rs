@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! - Answers stand in the order of the targets, whatever plates they come from.
-//! - After a failure that is to stop the rest, nothing behind it has an answer, and what was opened behind it is closed again.
+//! - After a failure that is to stop the rest, nothing behind it has an answer, and the client closes the files that were opened behind it.
 
 use std::sync::Arc;
 
