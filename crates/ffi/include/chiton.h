@@ -96,6 +96,37 @@ int chiton_rename(chiton *handle, const char *from, const char *to);
  * works alone, in its journal, as far as its policy has one. */
 int chiton_flush(chiton *handle);
 
+/* ---- whole trees -------------------------------------------------------------------------------------------------- */
+
+/* These work on everything at and below a path, many names in a message to the server, and follow no symbolic link. They are
+ * not atomic: others see a tree half done. What is refused is left out, and the rest is done; then the call fails with the first
+ * refusal. follow may be NULL; else it is called now and then with the number of names that are done, and with 0 names, a path
+ * and a number of errno.h for each name that is refused. If it returns anything but 0, nothing new is begun, and the call
+ * fails (EINTR unless something was refused). It must return, must not call the library, and may be given arg for its own use. */
+typedef int chiton_tree_fn(void *arg, uint64_t names, const char *refused, int error);
+
+/* Removes a tree, or a file. On a file system with one plate root, and the owner of every directory in it, removes it as a whole
+ * at once, and the server frees it later. */
+int chiton_remove_tree(chiton *handle, const char *path, chiton_tree_fn *follow, void *arg);
+
+/* Copies a tree, or a file, to a new path; what is there already is not changed (EEXIST). Content in blocks is shared. */
+int chiton_copy_tree(chiton *handle, const char *from, const char *to, chiton_tree_fn *follow, void *arg);
+
+/* Gives everything but symbolic links these permissions: 12 bits, as chmod(2). */
+int chiton_chmod_tree(chiton *handle, const char *path, uint32_t mode, chiton_tree_fn *follow, void *arg);
+
+/* Gives everything this owner and group; (uint32_t)-1 leaves one as it is. */
+int chiton_chown_tree(chiton *handle, const char *path, uint32_t uid, uint32_t gid, chiton_tree_fn *follow, void *arg);
+
+/* What a tree holds; a file with several names counts once. */
+struct chiton_usage {
+    uint64_t bytes;     /* sizes of files, and lengths of the targets of symbolic links */
+    uint64_t allocated; /* bytes of content that are stored */
+    uint64_t files;     /* all but directories */
+    uint64_t dirs;
+};
+int chiton_usage(chiton *handle, const char *path, struct chiton_usage *usage, chiton_tree_fn *follow, void *arg);
+
 /* ---- jobs --------------------------------------------------------------------------------------------------------- */
 
 /* Takes a directory of one's own for a job that works alone there: what it does costs no message, and others do not see it.

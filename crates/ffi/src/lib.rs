@@ -1,8 +1,8 @@
 //! Chiton for programs in C, and in every language that can call C: the client and the decoupled subtrees, as
-//! about twenty functions. What each promises stands in `include/chiton.h`, which is written by hand.
+//! about thirty functions. What each promises stands in `include/chiton.h`, which is written by hand.
 //!
 //! ```text
-//!   chiton.h ─▶ open, files, jobs ─▶ border ─▶ Chiton ─┬─ Client
+//!   chiton.h ─▶ open, files, trees, jobs ─▶ border ─▶ Chiton ─┬─ Client
 //!                                      │               └─ Subtree
 //!                                      └─▶ last: errno and a sentence, by thread
 //! ```
@@ -22,6 +22,7 @@
 mod files;
 mod jobs;
 mod open;
+mod trees;
 
 mod border;
 #[cfg_attr(not(feature = "decoupled"), path = "decoupling_absent.rs")]
@@ -41,3 +42,6 @@ pub use jobs::{
 };
 pub use last::{chiton_errno, chiton_error};
 pub use open::{chiton_close, chiton_connect, chiton_format, chiton_open};
+pub use trees::{
+    TreeFn, Usage, chiton_chmod_tree, chiton_chown_tree, chiton_copy_tree, chiton_remove_tree, chiton_usage,
+};

@@ -109,6 +109,60 @@ static void files(void) {
     CHECK(chiton_errno() == EISDIR);
 }
 
+struct followed {
+    int names, refused, stops;
+    char path[256];
+    int error;
+};
+
+static int follow(void *arg, uint64_t names, const char *refused, int error) {
+    struct followed *followed = arg;
+    followed->names += refused == NULL && names > 0;
+    if (refused != NULL) {
+        followed->refused++;
+        followed->error = error;
+        snprintf(followed->path, sizeof followed->path, "%s", refused);
+    }
+    return followed->stops;
+}
+
+static void trees(void) {
+    struct chiton_attr attr;
+    struct chiton_usage usage;
+    struct followed seen = {0};
+    char path[64];
+    CHECK(chiton_mkdir(fs, "/tree/a/b") == 0);
+    for (int n = 0; n < 20; n++) {
+        snprintf(path, sizeof path, "/tree/a/%d", n);
+        CHECK(chiton_write(fs, path, "12345", 5) == 0);
+    }
+    CHECK(chiton_usage(fs, "/tree", &usage, follow, &seen) == 0 && seen.names > 0 && seen.refused == 0);
+    CHECK(usage.files == 20 && usage.dirs == 3 && usage.bytes >= 100);
+    CHECK(chiton_copy_tree(fs, "/tree", "/copy", NULL, NULL) == 0);
+    CHECK(chiton_stat(fs, "/copy/a/19", &attr) == 0 && attr.size == 5 && attr.mode == 0100644);
+    /* What is there already is not changed. */
+    REFUSED(chiton_copy_tree(fs, "/tree/a", "/copy/a", follow, &seen) == -1, EEXIST, "/tree/a");
+    CHECK(seen.refused == 1 && seen.error == EEXIST && strcmp(seen.path, "/tree/a") == 0);
+    REFUSED(chiton_copy_tree(fs, "/tree", "/tree/a/inside", NULL, NULL) == -1, EINVAL, "itself");
+    REFUSED(chiton_copy_tree(fs, "/tree", "/", NULL, NULL) == -1, EEXIST, "chiton_copy_tree /");
+    CHECK(chiton_chmod_tree(fs, "/copy", 0700, NULL, NULL) == 0);
+    CHECK(chiton_stat(fs, "/copy/a/b", &attr) == 0 && attr.mode == 040700);
+    CHECK(chiton_stat(fs, "/copy/a/7", &attr) == 0 && attr.mode == 0100700);
+    CHECK(chiton_chown_tree(fs, "/copy", (uint32_t)-1, attr.gid, NULL, NULL) == 0);
+    CHECK(chiton_stat(fs, "/copy/a/7", &attr) == 0);
+    struct followed stops = {.stops = 1};
+    REFUSED(chiton_chmod_tree(fs, "/copy", 0755, follow, &stops) == -1, EINTR, "/copy");
+    CHECK(chiton_remove_tree(fs, "/copy", NULL, NULL) == 0 && chiton_stat(fs, "/copy", &attr) == -1);
+    CHECK(chiton_remove_tree(fs, "/tree/a/3", NULL, NULL) == 0);
+    CHECK(chiton_stat(fs, "/tree/a/3", &attr) == -1 && chiton_stat(fs, "/tree/a/4", &attr) == 0);
+    REFUSED(chiton_remove_tree(fs, "/copy", NULL, NULL) == -1, ENOENT, "/copy");
+    REFUSED(chiton_remove_tree(fs, NULL, NULL, NULL) == -1, EINVAL, "path is NULL");
+    REFUSED(chiton_copy_tree(fs, "/tree", NULL, NULL, NULL) == -1, EINVAL, "new path is NULL");
+    REFUSED(chiton_usage(fs, "/tree", NULL, NULL, NULL) == -1, EINVAL, "NULL");
+    REFUSED(chiton_chmod_tree(NULL, "/tree", 0, NULL, NULL) == -1, EINVAL, "handle is NULL");
+    REFUSED(chiton_chown_tree(NULL, "/tree", 0, 0, NULL, NULL) == -1, EINVAL, "handle is NULL");
+}
+
 static void modes(chiton *job) {
     struct chiton_attr attr;
     CHECK(chiton_write(job, "/f", "1", 1) == 0 && chiton_is_synchronous(job) == 0);
@@ -144,6 +198,7 @@ int main(int argc, char **argv) {
     CHECK(fs != NULL);
     REFUSED(chiton_open(argv[1], argv[2]) == NULL, EBUSY, "in use");
     files();
+    trees();
     CHECK(chiton_mkdir(fs, "/job") == 0);
     REFUSED(chiton_decouple(fs, "/job", NULL) == NULL, EINVAL, "strong");
     REFUSED(chiton_decouple(fs, "/job", "no: policy") == NULL, EINVAL, "policy");
