@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chiton_client::Client;
 use chiton_model::text::utc;
 use chiton_trees::{Place, Seen, scan};
-use chiton_types::{Attr, Kind};
+use chiton_types::{Attr, Ino, Kind};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -14,6 +14,9 @@ use super::place;
 use super::report::{AGAIN, Report};
 use super::users::Users;
 use crate::failure::Outcome;
+
+/// Symbolic links whose targets are asked for at once.
+const LINKS_AHEAD: usize = 64;
 
 #[derive(Debug, Args)]
 #[command(
@@ -77,19 +80,16 @@ fn names_in(client: &Client, place: &Place, all: bool, report: &mut Report) -> B
 
 fn print(args: &Ls, client: &Client, users: &Users, names: &BTreeMap<Vec<u8>, Attr>) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let target = |attr: &Attr| match attr.kind {
-        // It may be gone meanwhile.
-        Kind::Symlink => client.readlink(attr.ino).ok(),
-        _ => None,
-    };
-    if args.paths.at.json {
-        for (name, attr) in names {
-            println!("{}", line(&text(name), attr, target(attr).as_deref().map(text)));
-        }
+    if !args.long && !args.paths.at.json {
+        names.keys().for_each(|name| println!("{}", text(name)));
         return;
     }
-    if !args.long {
-        names.keys().for_each(|name| println!("{}", text(name)));
+    let targets = targets(client, names.values());
+    let target = |attr: &Attr| targets.get(&attr.ino).map(Vec::as_slice);
+    if args.paths.at.json {
+        for (name, attr) in names {
+            println!("{}", line(&text(name), attr, target(attr).map(text)));
+        }
         return;
     }
     let rows: Vec<[String; 5]> = names
@@ -110,13 +110,26 @@ fn print(args: &Ls, client: &Client, users: &Users, names: &BTreeMap<Vec<u8>, At
     let (nlinks, owners, groups, sizes) = (width(1), width(2), width(3), width(4));
     for ((name, attr), [mode, nlink, owner, group, size]) in names.iter().zip(&rows) {
         let time: String = utc(attr.mtime).chars().take(16).collect();
-        let arrow = target(attr).map_or(String::new(), |target| format!(" -> {}", text(&target)));
+        let arrow = target(attr).map_or(String::new(), |target| format!(" -> {}", text(target)));
         println!(
             "{mode} {nlink:>nlinks$} {owner:<owners$} {group:<groups$} {size:>sizes$} {} {}{arrow}",
             time.replace('T', " "),
             text(name)
         );
     }
+}
+
+/// Where symbolic links lead, many questions under way at once. A link that is gone meanwhile leads nowhere.
+fn targets<'a>(client: &Client, attrs: impl Iterator<Item = &'a Attr>) -> BTreeMap<Ino, Vec<u8>> {
+    let links: Vec<Ino> = attrs.filter(|attr| attr.kind == Kind::Symlink).map(|attr| attr.ino).collect();
+    let caller = client.caller();
+    let mut targets = BTreeMap::new();
+    for some in links.chunks(LINKS_AHEAD) {
+        let asked: Vec<_> = some.iter().map(|ino| client.start_readlink(&caller, *ino)).collect();
+        let answered = some.iter().zip(asked);
+        targets.extend(answered.filter_map(|(ino, target)| Some((*ino, target.wait().ok()?))));
+    }
+    targets
 }
 
 /// `drwxr-xr-x`.
@@ -167,7 +180,7 @@ pub(super) fn line(path: &str, attr: &Attr, target: Option<String>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use chiton_types::{Ino, Mode, Position, Time};
+    use chiton_types::{Mode, Position, Time};
 
     use super::*;
 
