@@ -7,6 +7,7 @@ pub mod growth;
 pub mod journal;
 pub mod salvage;
 
+mod cut;
 mod overlay;
 mod plates;
 mod view;

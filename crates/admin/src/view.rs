@@ -1,9 +1,10 @@
-//! The rows of one moment of a file system that is served, and the objects beside them, as its server gives them to root and
-//! to its own user. Of a file system with several plates each has a view of its own, of a moment that fits those of the others.
+//! The rows of one moment of a file system that is served, and the objects beside them, as its servers give them to root and
+//! to their own user. Of a file system with several plates each has a view of its own, of a moment that fits those of the others
+//! ([`crate::cut`]).
 //!
 //! Invariants:
 //! - Nothing is changed through it.
-//! - While a view exists the server deletes no blocks. A view that is not used for a minute ends.
+//! - While a view exists the servers delete no blocks. Views end with the process that reads them.
 
 use std::fmt;
 use std::ops::{Bound, Range};
@@ -15,6 +16,8 @@ use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::{ObjectError, ObjectInfo, Objects};
 use chiton_types::{Malformed, PlateId, Refusal, Take};
 
+use crate::cut::{Cut, Keeper};
+
 /// Bytes in one request.
 const PIECE_BYTES: u64 = 4 << 20;
 
@@ -25,12 +28,10 @@ pub struct View {
     plate: PlateId,
 }
 
-/// A view of all plates.
+/// A view of all plates. The thread ends before the views do.
 struct Opened {
-    client: Arc<Client>,
-    id: u64,
-    shards: Option<u16>,
-    plates: u16,
+    _keeper: Keeper,
+    cut: Arc<Cut>,
 }
 
 /// The reason why there is no view.
@@ -39,6 +40,33 @@ pub struct ViewError {
     /// The server's answer.
     pub refusal: Refusal,
     why: String,
+}
+
+impl ViewError {
+    pub(crate) fn new(refusal: Refusal, why: String) -> ViewError {
+        ViewError { refusal, why }
+    }
+
+    /// In words, from what a server answers.
+    pub(crate) fn of(refusal: Refusal) -> ViewError {
+        let why = match refusal {
+            Refusal::Busy => "others look at this file system, as many as may: wait for their end".to_owned(),
+            Refusal::NotPermitted => "only root and the user of the server may look at the rows of a file system, and over TLS only those \
+                 whose certificate was made with --admin"
+                .to_owned(),
+            Refusal::Unsupported => {
+                "such a metadata store gives no view of one moment: end the server, and look at what it served".to_owned()
+            }
+            Refusal::Stale => "it has moved to another server again and again: run it again when the plates of the cluster stay where they \
+                 are (chiton cluster status)"
+                .to_owned(),
+            Refusal::NotConnected => {
+                "no server answers for it: run it again when chiton cluster status shows that it has one".to_owned()
+            }
+            refusal => format!("the server gives no view of its rows: {refusal}; its log says why"),
+        };
+        ViewError { refusal, why }
+    }
 }
 
 impl fmt::Display for ViewError {
@@ -50,43 +78,20 @@ impl fmt::Display for ViewError {
 impl std::error::Error for ViewError {}
 
 impl View {
-    /// Opens a view of the server that `client` is connected to. The client's user must be root or the server's
-    /// own.
+    /// Opens a view of the file system that `client` is connected to, of all its plates. The client's user must be root or the
+    /// servers' own.
     ///
     /// # Errors
     /// See [`ViewError`].
     pub fn open(client: &Arc<Client>) -> Result<View, ViewError> {
-        let answer = client.admin("view open").map_err(|refusal| {
-            let why = match refusal {
-                Refusal::Busy => {
-                    "others look at this file system, as many as may: wait for their end".to_owned()
-                }
-                Refusal::NotPermitted => {
-                    "only root and the user of the server may look at the rows of a file system".to_owned()
-                }
-                Refusal::Unsupported => {
-                    "such a metadata store gives no view of one moment, or the plates of the file system do not all run on one server: \
-                     end the servers, and look at what they served"
-                        .to_owned()
-                }
-                refusal => format!("the server gives no view of its rows: {refusal}; its log says why"),
-            };
-            ViewError { refusal, why }
-        })?;
-        let answer: serde_json::Value = serde_json::from_slice(&answer).map_err(|e| ViewError {
-            refusal: Refusal::Io,
-            why: format!("the server's view is no JSON: {e}"),
-        })?;
-        let id = answer["view"].as_u64().unwrap_or_default();
-        let shards = answer["shards"].as_u64().and_then(|n| u16::try_from(n).ok());
-        let plates = answer["plates"].as_u64().and_then(|n| u16::try_from(n).ok()).unwrap_or(1);
-        let opened = Opened { client: client.clone(), id, shards, plates };
+        let cut = Arc::new(Cut::take(client)?);
+        let opened = Opened { _keeper: Keeper::start(&cut), cut };
         Ok(View { opened: Arc::new(opened), plate: PlateId(0) })
     }
 
     /// Number of plates of the file system.
     pub fn plates(&self) -> u16 {
-        self.opened.plates
+        self.opened.cut.plates()
     }
 
     /// The same moment of another plate. Objects are the same in all.
@@ -97,7 +102,7 @@ impl View {
 
     /// Number of shards of the file system, if the server reports it.
     pub fn shards(&self) -> Option<u16> {
-        self.opened.shards
+        self.opened.cut.shards()
     }
 
     /// Extends the view's life to a minute from now.
@@ -108,23 +113,45 @@ impl View {
         self.ask("get 00").map(drop)
     }
 
-    pub(crate) fn ask(&self, words: &str) -> Result<Vec<u8>, Refusal> {
-        self.opened.client.admin(&format!("view {}.{} {words}", self.opened.id, self.plate.0))
+    fn ask(&self, words: &str) -> Result<Vec<u8>, Refusal> {
+        self.opened.cut.ask(self.plate, words)
+    }
+
+    /// What is damaged in the plate's journal, in words; nothing if it is whole.
+    ///
+    /// # Errors
+    /// In words.
+    pub(crate) fn journal(&self) -> Result<String, String> {
+        let journal = self.ask("journal").map_err(|refusal| match refusal {
+            refusal @ (Refusal::Stale | Refusal::NotConnected) => self.lost(refusal),
+            refusal => format!("the server cannot read its journal: {refusal}; its log says why"),
+        })?;
+        Ok(String::from_utf8_lossy(&journal).into_owned())
+    }
+
+    /// Why a request has no answer.
+    fn lost(&self, refusal: Refusal) -> String {
+        let plate = self.plate;
+        match refusal {
+            Refusal::Stale if self.plates() == 1 => "the server has ended the view: look again".to_owned(),
+            Refusal::Stale => format!(
+                "the server of plate {plate} was restarted, or another server has the plate now, so the view of its rows is gone: look again"
+            ),
+            Refusal::NotConnected => {
+                format!("no server answers for plate {plate}: look again when it has one")
+            }
+            refusal => format!("the server answers: {refusal}; its log says why"),
+        }
     }
 
     fn rows(&self, words: &str) -> Result<Vec<u8>, StoreError> {
         self.ask(words).map_err(|refusal| {
-            let path = PathBuf::new();
+            let path = PathBuf::from(format!("of plate {}", self.plate));
             match refusal {
                 Refusal::NoData => {
                     StoreError::Corrupt { path, cause: "the server's log says why".to_owned() }
                 }
-                Refusal::Stale => {
-                    StoreError::Io { path, cause: "the server has ended the view: look again".to_owned() }
-                }
-                refusal => {
-                    StoreError::Io { path, cause: format!("the server answers: {refusal}; its log says why") }
-                }
+                refusal => StoreError::Io { path, cause: self.lost(refusal) },
             }
         })
     }
@@ -133,20 +160,13 @@ impl View {
         let key = key.to_owned();
         self.ask(words).map_err(|refusal| match refusal {
             Refusal::NotFound => ObjectError::NotFound { key },
-            refusal => ObjectError::Io { key, cause: format!("the server answers: {refusal}") },
+            refusal => ObjectError::Io { key, cause: self.lost(refusal) },
         })
     }
 }
 
 fn hex(key: &[u8]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        // If this fails, the view expires.
-        let _ = self.client.admin(&format!("view {} close", self.id));
-    }
 }
 
 fn torn(_: Malformed) -> StoreError {
@@ -201,7 +221,7 @@ impl Metastore for View {
     }
 
     fn stats(&self) -> Result<StoreStats, StoreError> {
-        Ok(StoreStats::default())
+        Ok(StoreStats { rows_approx: self.opened.cut.rows_approx(self.plate), ..StoreStats::default() })
     }
 
     fn close(&self) -> Result<(), StoreError> {

@@ -291,3 +291,55 @@ fn all_servers_of_a_cluster_are_watched_and_a_silent_one_is_named() {
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it is ours");
     site.done(&["status"]);
 }
+
+/// A dump of twenty directories with a file in each.
+fn small_dump() -> String {
+    let attributes = "mode=755 uid=0 gid=0 atime=0 mtime=0";
+    let one = |n| format!("dir dir{n} {attributes}\nfile dir{n}/file {attributes} size=4\nd 0 c29tZQ==\n");
+    let all: String = (0..20).map(one).collect();
+    format!("chiton-dump 1\ndir . {attributes}\n{all}end inodes=41 crc32c=8e25c91b\n")
+}
+
+/// The check goes to the servers if any lives, whichever way the cluster is named, and to the data else.
+#[test]
+fn a_cluster_is_checked_beside_its_servers() {
+    let mut site = Site::new();
+    let data = site.path("data");
+    site.done(&["cluster", "init", "--data", &data, "--plates", "4"]);
+    for (name, plates) in [("one", &[4][..]), ("two", &[4, 0])] {
+        site.serve(name);
+        site.await_plates(plates);
+    }
+    for _ in 0..LOOKS {
+        if site.status()["servers"][1]["up"] == true {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    site.done(&["cluster", "rebalance"]);
+    site.await_plates(&[2, 2]);
+    let monitor = site.etcd.address();
+    let dump = site.path("some.chiton");
+    std::fs::write(&dump, small_dump()).expect("written");
+    site.done(&["load", "--no-owner", &monitor, &dump]);
+    for target in [&monitor, &data, &format!("unix:{}", site.path("two"))] {
+        let said = site.done(&["fsck", target]);
+        assert!(
+            said.contains("41 inodes (21 directories), 40 entries") && said.contains("clean"),
+            "{target}: {said}"
+        );
+        let said = site.done(&["fsck", "--content", "--json", target]);
+        let summary: Value = serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
+        assert_eq!((&summary["left"], &summary["summary"]["inodes"]), (&0.into(), &41.into()), "{target}");
+    }
+    site.refused(&["fsck", "--repair", "--yes", &data], 8, "servers that live: 1, 2");
+    site.refused(&["fsck", "--repair", "--yes", &monitor], 8, "has a running server");
+    for server in &mut site.servers {
+        let pid = rustix::process::Pid::from_child(server);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is ours");
+        assert!(server.wait().expect("it ends").success(), "it leaves in order");
+    }
+    site.servers.clear();
+    let said = site.done(&["fsck", &data]);
+    assert!(said.contains("41 inodes (21 directories), 40 entries") && said.contains("clean"), "{said}");
+}

@@ -487,7 +487,8 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
     check_same(&look(&new), &before);
     assert_eq!(site.policies("new"), policies);
     decouple_and_merge(&site, &new);
-    site.refused(&["fsck", &site.path("target")], "live");
+    assert!(site.done(&["fsck", &site.path("target")]).contains("clean"), "checked beside its servers");
+    site.refused(&["fsck", "--repair", "--yes", &site.path("target")], "live");
     site.refused(
         &["journal", "event", "apply", &site.path("target"), "--journal", "server", "--yes"],
         "live",

@@ -8,7 +8,7 @@ use chiton_model::Op;
 use chiton_namespace::permission::is_list;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
-use chiton_types::{Attr, Cred, Ino, Mode, SessionId};
+use chiton_types::{Attr, Cred, Ino, Mode, PlateId, SessionId};
 use chiton_wire::{Answer, Call, LeaseMode};
 
 use crate::Recalls;
@@ -91,6 +91,10 @@ impl Service for Invalidating {
 
     fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.observe(call, |call| self.inner.call_in(session, cred, call))
+    }
+
+    fn call_at(&self, plate: PlateId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.observe(call, |call| self.inner.call_at(plate, cred, call))
     }
 
     /// In this process only, where nothing is cached.

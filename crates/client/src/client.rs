@@ -566,17 +566,6 @@ impl Client {
         self.files.push_all()
     }
 
-    /// Asks an administrator's question (`status`, `df`, `top`, `metrics`); the answer is JSON.
-    ///
-    /// # Errors
-    /// [`Refusal::Invalid`] if the server does not know it.
-    pub fn admin(&self, what: &str) -> Result<Vec<u8>, Refusal> {
-        match self.ask(&self.caller(), Call::Admin { what: what.to_owned() })? {
-            Answer::Bytes(json) => Ok(json),
-            _ => Err(Refusal::Io),
-        }
-    }
-
     /// The user of the path calls.
     pub fn caller(&self) -> Caller<'_> {
         let (uid, gid, groups) = &self.user;

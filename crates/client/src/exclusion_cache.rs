@@ -24,7 +24,7 @@ use std::time::Duration;
 use chiton_model::Op;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
-use chiton_types::{Attr, Cred, Ino, Mode, Name, Refusal, SessionId};
+use chiton_types::{Attr, Cred, Ino, Mode, Name, PlateId, Refusal, SessionId};
 use chiton_wire::{Answer, Blocked, Call, Query, RealmAnswer, RealmCall};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -202,6 +202,10 @@ impl Service for ExclusionCache {
 
     fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.ask(call, |call| self.inner().call_in(session, cred, call))
+    }
+
+    fn call_at(&self, plate: PlateId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.ask(call, |call| self.inner().call_at(plate, cred, call))
     }
 
     fn call_cancellable(

@@ -48,6 +48,7 @@
 mod decorator;
 mod service;
 
+mod admin;
 mod client;
 mod mounted;
 mod names;

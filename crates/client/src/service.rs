@@ -42,7 +42,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use chiton_model::Op;
-use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, Position, Privileges, Refusal, SessionId};
+use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, PlateId, Position, Privileges, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Failure};
 
 use crate::{CancelToken, Recalls};
@@ -96,6 +96,14 @@ pub trait Service: Session + Connection {
     /// # Errors
     /// As [`Service::call`].
     fn call_in(&self, _session: SessionId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        self.call(cred, call)
+    }
+
+    /// As [`Service::call`], at a plate that the caller names. A service of one plate asks that one.
+    ///
+    /// # Errors
+    /// As [`Service::call`]; [`Refusal::Invalid`] if there is no such plate.
+    fn call_at(&self, _plate: PlateId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
         self.call(cred, call)
     }
 

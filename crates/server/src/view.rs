@@ -4,7 +4,11 @@
 //!
 //! | words | answer |
 //! |---|---|
-//! | `open` | JSON: `view` (a number), `shards`, `plates`, after a checkpoint of each plate |
+//! | `open` | JSON: `view` (a number), `shards`, `plates`, `rows` (about how many), after a checkpoint. Of a file system with one plate |
+//! | `prepare` | nothing, after a checkpoint: the next one is short |
+//! | `hold` | JSON: `view`, `shards`, `plates`. The view has no rows yet, and no plate of this server takes messages of others for 10 s |
+//! | `N take` | JSON: `rows`, after a checkpoint: the view has the rows of this moment |
+//! | `N release` | nothing: the plates take messages again |
 //! | `N get KEY` | nothing, or 1 and the value |
 //! | `N scan in\|ex KEY END\|- LIMIT` | keys and values, each with its length before it; none: the end |
 //! | `N list PREFIX AFTER\|- MAX` | objects: key with its length before it, u64 bytes |
@@ -13,45 +17,48 @@
 //! | `N journal` | what is damaged in the journal, in words; nothing if it is whole |
 //! | `N close` | nothing |
 //!
-//! `N.P` in the place of `N` asks for rows and the journal of plate P; without it they are those of plate 0. Keys of rows are hexadecimal.
-//! Rows in a damaged part of the store's files are refused as `NoData`.
+//! Rows and the journal are those of the plate that is asked. Keys of rows are hexadecimal. Rows in a damaged part of the store's files are
+//! refused as `NoData`.
 //!
-//! The rows of several plates are a consistent cut. While the plates write their checkpoints one after the other, no plate takes a message of
-//! another:
+//! Views of several plates, on whichever servers, are a consistent cut if their client takes each step at all plates before it takes the next
+//! one at any:
 //!
 //! ```text
-//!   hold messages ─ plate 0: checkpoint, snapshot ─ plate 1: checkpoint, snapshot ─ … ─ release
+//!   client ─ prepare ─▶ all plates ─ hold ─▶ all plates ─ take ─▶ all plates ─ release ─▶ all plates
+//!                                    └──── no plate takes a message of another ────┘
 //! ```
 //!
 //! So no plate's rows rest on something that another plate did after its own snapshot. What a plate has decided and another has not
-//! carried out stands as owed in the rows of the first.
+//! carried out stands as owed in the rows of the first. If a plate stops or moves meanwhile, its view is gone, and the next step is refused
+//! as `Stale`. If the 10 s were over before `take` or `release`, that is refused as `Busy`. In both cases there is no cut, and the client
+//! begins anew.
 //!
 //! Invariants:
 //! - Only root and the server's own user look: rows hold everybody's content.
 //! - A few views at a time; one that nobody asks for a minute ends. While there is one, nothing is swept.
-//! - A view of several plates ends on all of them together.
+//! - A hold ends with its view, or after 10 s, whatever becomes of its client.
 
 use std::ops::Bound;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_journal::{JournalError, survey};
 use chiton_metastore::Metastore;
-use chiton_types::{Capabilities, Cred, PlateId, Put, Refusal};
+use chiton_types::{Capabilities, Cred, Put, Refusal};
 use chiton_wire::{Answer, Failure};
 use serde_json::json;
 
 use crate::checkpointer::Reason;
 use crate::often::Often;
+use crate::peers::Hold;
 use crate::plate::Plate;
-use crate::running::RunningPlate;
 
 /// A view that nobody asks for so long ends.
 const IDLE: Duration = Duration::from_secs(60);
 /// Bytes of an answer.
 const ANSWER_BYTES: usize = 4 << 20;
 const PAGE: usize = 4096;
-/// No plate takes messages of others for so long while a view of all is made.
+/// No plate takes messages of others for so long while views of all are made.
 const HOLD: Duration = Duration::from_secs(10);
 /// Most views at a time: each keeps the store from giving space back.
 const VIEWS_MAX: usize = 8;
@@ -59,7 +66,10 @@ const VIEWS_MAX: usize = 8;
 /// A view that is open.
 pub(crate) struct View {
     id: u64,
-    rows: Arc<dyn Metastore>,
+    /// `None` before they are taken.
+    rows: Option<Arc<dyn Metastore>>,
+    /// While views of all plates are made.
+    hold: Option<Hold>,
     used: Duration,
 }
 
@@ -83,93 +93,119 @@ impl Plate {
         if !administers && cred.uid != rustix::process::geteuid().as_raw() {
             return Err(Failure::Refused(Refusal::NotPermitted));
         }
-        let answer = match words.split_once(' ') {
-            None if words == "open" => self.open_view(),
-            None => Err(Refusal::Invalid),
-            Some((view, words)) => self.ask_view(view, words),
+        let answer = match (words.split_once(' '), words) {
+            (Some((id, words)), _) => number(id).and_then(|id| self.ask_view(id, words)),
+            (None, "open") => self.open_view(),
+            (None, "prepare") => self.checkpoint_for_view().map(|()| Vec::new()),
+            (None, "hold") => self.hold_for_view(),
+            (None, _) => Err(Refusal::Invalid),
         };
         answer.map(Answer::Bytes).map_err(Failure::Refused)
     }
 
+    /// A view of the only plate.
     fn open_view(&self) -> Result<Vec<u8>, Refusal> {
-        let others = self.other_plates()?;
-        let plates = || std::iter::once(self).chain(others.iter().map(|running| &*running.plate));
-        if plates().any(|plate| plate.count_views() >= VIEWS_MAX) {
-            return Err(Refusal::Busy);
+        if !self.peers.is_alone() {
+            return Err(Refusal::Unsupported);
         }
-        let now = || self.world.monotonic();
-        let hold = (!others.is_empty()).then(|| self.peers.hold(now() + HOLD));
-        // A plate that has taken messages out works on them under this lock.
-        plates().filter(|_| hold.is_some()).for_each(|plate| drop(plate.engine.lock()));
-        let rows = plates().map(Plate::rows_now).collect::<Result<Vec<_>, _>>()?;
-        if hold.is_some_and(|hold| now() >= hold.until()) {
-            self.note_often(Often::Rows, "no view: the checkpoints of the plates take too long");
-            return Err(Refusal::Busy);
-        }
-        let (id, used) = (self.world.random() >> 12, now());
-        for (plate, rows) in plates().zip(rows) {
-            plate.rows.meta.views.lock().push(View { id, rows, used });
-        }
-        let answer = json!({ "view": id, "shards": self.info.shards, "plates": others.len() + 1 });
+        self.check_room()?;
+        let rows = self.rows_now()?;
+        let about = rows_approx(&*rows);
+        let id = self.add_view(Some(rows), None);
+        let answer = json!({ "view": id, "shards": self.info.shards, "plates": 1, "rows": about });
         Ok(answer.to_string().into_bytes())
     }
 
-    /// The other plates of the file system, in their order. All must run here.
-    fn other_plates(&self) -> Result<Vec<Arc<RunningPlate>>, Refusal> {
-        if self.peers.is_alone() {
-            return Ok(Vec::new());
+    /// The beginning of a view: from now on messages are held.
+    fn hold_for_view(&self) -> Result<Vec<u8>, Refusal> {
+        self.check_room()?;
+        let hold = self.peers.hold(self.world.monotonic() + HOLD);
+        // The plate may have taken messages out before, and works on them under this lock.
+        drop(self.engine.lock());
+        let id = self.add_view(None, Some(hold));
+        let plates = self.peers.plates().count();
+        Ok(json!({ "view": id, "shards": self.info.shards, "plates": plates }).to_string().into_bytes())
+    }
+
+    /// Fails if there are as many views as may be.
+    fn check_room(&self) -> Result<(), Refusal> {
+        if self.count_views() < VIEWS_MAX { Ok(()) } else { Err(Refusal::Busy) }
+    }
+
+    fn add_view(&self, rows: Option<Arc<dyn Metastore>>, hold: Option<Hold>) -> u64 {
+        // JSON has whole numbers up to 2^53.
+        let (id, used) = (self.world.random() >> 12, self.world.monotonic());
+        self.rows.meta.views.lock().push(View { id, rows, hold, used });
+        id
+    }
+
+    /// The rows of a view whose messages are held.
+    fn take_for_view(&self, id: u64) -> Result<Vec<u8>, Refusal> {
+        self.check_hold(id)?;
+        let rows = self.rows_now()?;
+        let about = rows_approx(&*rows);
+        self.with_view(id, |view| view.rows = Some(rows))?;
+        self.check_hold(id)?;
+        Ok(json!({ "rows": about }).to_string().into_bytes())
+    }
+
+    /// Fails if messages are not held any more.
+    fn check_hold(&self, id: u64) -> Result<(), Refusal> {
+        let now = self.world.monotonic();
+        if self.with_view(id, |view| view.hold.as_ref().is_some_and(|hold| now < hold.until()))? {
+            return Ok(());
         }
-        let table = self.table.get().and_then(Weak::upgrade).ok_or(Refusal::Unsupported)?;
-        let others = self.peers.plates().all().filter(|plate| *plate != self.plate);
-        others.map(|plate| table.get(plate)).collect::<Option<_>>().ok_or(Refusal::Unsupported)
+        self.note_often(Often::Rows, "no view: the checkpoints of the plates take too long");
+        Err(Refusal::Busy)
+    }
+
+    fn release_for_view(&self, id: u64) -> Result<Vec<u8>, Refusal> {
+        let held = self.check_hold(id);
+        self.with_view(id, |view| view.hold = None)?;
+        held.map(|()| Vec::new())
+    }
+
+    fn checkpoint_for_view(&self) -> Result<(), Refusal> {
+        self.checkpoint_now(Reason::Requested).map_err(|line| {
+            self.note_often(Often::Rows, &format!("no view: {line}"));
+            Refusal::Io
+        })
     }
 
     /// The rows of a moment after the call.
     fn rows_now(&self) -> Result<Arc<dyn Metastore>, Refusal> {
-        let failed = |line: String| {
-            self.note_often(Often::Rows, &format!("no view: {line}"));
-            Refusal::Io
-        };
         // One that failed before has the rows of an earlier moment.
         if self.has_begun_checkpoint() {
-            self.checkpoint_now(Reason::Requested).map_err(failed)?;
+            self.checkpoint_for_view()?;
         }
-        self.checkpoint_now(Reason::Requested).map_err(failed)?;
+        self.checkpoint_for_view()?;
         self.rows.meta.get().snapshot().map_err(|e| {
             self.log_often(Often::Rows, &format!("no view: {e}"));
             Refusal::Unsupported
         })
     }
 
-    /// `view`: its number, and perhaps a plate.
-    fn ask_view(&self, view: &str, words: &str) -> Result<Vec<u8>, Refusal> {
-        let (id, plate) = view.split_once('.').unwrap_or((view, "0"));
-        let (id, plate) = (number(id)?, PlateId(plate.parse().map_err(|_| Refusal::Invalid)?));
-        let others = self.other_plates()?;
-        for running in &others {
-            running.plate.use_view(id);
-        }
-        let own = self.use_view(id);
-        if words == "close" {
-            for views in others.iter().map(|running| &running.plate).map(|plate| &plate.rows.meta.views) {
-                views.lock().retain(|view| view.id != id);
+    fn ask_view(&self, id: u64, words: &str) -> Result<Vec<u8>, Refusal> {
+        match words {
+            "take" => self.take_for_view(id),
+            "release" => self.release_for_view(id),
+            "close" => {
+                self.rows.meta.views.lock().retain(|view| view.id != id);
+                Ok(Vec::new())
             }
-            self.rows.meta.views.lock().retain(|view| view.id != id);
-            return Ok(Vec::new());
+            words => {
+                let rows = self.with_view(id, |view| view.rows.clone())?.ok_or(Refusal::Stale)?;
+                self.answer(&*rows, words)
+            }
         }
-        if plate == self.plate {
-            return self.answer(&*own.ok_or(Refusal::Stale)?, words);
-        }
-        let of = others.iter().find(|running| running.plate.plate == plate).ok_or(Refusal::Invalid)?;
-        of.plate.answer(&*of.plate.use_view(id).ok_or(Refusal::Stale)?, words)
     }
 
-    /// The rows of a view, which begins another minute.
-    fn use_view(&self, id: u64) -> Option<Arc<dyn Metastore>> {
+    /// Looks at a view, which begins another minute.
+    fn with_view<T>(&self, id: u64, f: impl FnOnce(&mut View) -> T) -> Result<T, Refusal> {
         let mut views = self.rows.meta.views.lock();
-        let view = views.iter_mut().find(|view| view.id == id)?;
+        let view = views.iter_mut().find(|view| view.id == id).ok_or(Refusal::Stale)?;
         view.used = self.world.monotonic();
-        Some(view.rows.clone())
+        Ok(f(view))
     }
 
     fn answer(&self, rows: &dyn Metastore, words: &str) -> Result<Vec<u8>, Refusal> {
@@ -252,6 +288,11 @@ impl Plate {
         }
         Ok(answer)
     }
+}
+
+/// About how many rows there are; 0 if that cannot be found out.
+fn rows_approx(rows: &dyn Metastore) -> u64 {
+    rows.stats().map_or(0, |stats| stats.rows_approx)
 }
 
 fn number(text: &str) -> Result<u64, Refusal> {

@@ -1,23 +1,26 @@
-//! Checking a file system while it is served: the server gives a view of the rows of one moment, and the same check
-//! reads it from there. Nothing is changed.
+//! Checking a file system while it is served: its servers give views of the rows of one moment, and the same check
+//! reads them from there. Nothing is changed.
 //!
-//! Of several plates the server gives a view each, which fit each other: changes that one plate has decided and another had not carried out
-//! at that moment is carried out in memory here.
+//! Of several plates, on one server or on several, each gives a view, and these fit each other ([`crate::cut`]). A change that one plate had
+//! decided and another had not carried out at that moment is carried out in memory here. So nothing that is under way looks like damage.
+//!
+//! Memory: what sorting may take, a page of rows of each plate, the changes that plates owe each other, and of a plate that is owed some
+//! the rows that its start needs.
 
 use std::sync::Arc;
 
 use chiton_client::Client;
 use chiton_metastore::Metastore;
 use chiton_runtime::{RealWorld, SharedWorld};
-use chiton_server::FilesystemInfo;
+use chiton_server::{FilesystemInfo, StartError};
 use chiton_types::{PlateId, Plates};
 
 use crate::fsck::owed::settle;
 use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Summary, check, check_plates};
 use crate::{Overlay, RowsOfPlates, View};
 
-/// Checks the server that `client` is connected to, as of the time of the call. The client's user must be root or
-/// the server's own.
+/// Checks the file system that `client` is connected to, as of the time of the call. The client's user must be root or
+/// the servers' own.
 ///
 /// # Errors
 /// As [`check`]; [`CheckError::View`] if the server gives no view.
@@ -27,14 +30,14 @@ pub fn check_online(
     found: &mut dyn FnMut(Finding),
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, CheckError> {
+    let plates = u64::from(client.plates());
+    progress(Progress { pass: "checkpoints", done: 0, total: plates });
     let view = View::open(client).map_err(|error| CheckError::View(error.to_string()))?;
     let options = Options { live: true, shards: view.shards(), ..options.clone() };
     let mut damaged = 0;
     for plate in (0..view.plates()).map(PlateId) {
-        let journal = view.of_plate(plate).ask("journal").map_err(|refusal| {
-            CheckError::View(format!("the server cannot read its journal: {refusal}; its log says why"))
-        })?;
-        let cause = String::from_utf8_lossy(&journal).into_owned();
+        progress(Progress { pass: "journals", done: u64::from(plate.0), total: plates });
+        let cause = view.of_plate(plate).journal().map_err(CheckError::View)?;
         if cause.is_empty() {
             continue;
         }
@@ -62,7 +65,11 @@ fn rows_of(view: &View) -> Result<RowsOfPlates, CheckError> {
     let of_plate = |plate| Arc::new(Overlay::new(Arc::new(view.of_plate(PlateId(plate)))));
     let plates: Vec<Arc<Overlay>> = (0..view.plates()).map(of_plate).collect();
     let world: SharedWorld = Arc::new(RealWorld);
-    settle(&info, &plates, &world).map_err(|error| CheckError::Unsettled(error.to_string()))?;
+    settle(&info, &plates, &world).map_err(|error| match error {
+        StartError::Corrupt(cause) => CheckError::Unsettled(cause),
+        // The rows could not be read.
+        error => CheckError::View(error.to_string()),
+    })?;
     let rows = plates.into_iter().map(|rows| rows as Arc<dyn Metastore>);
     Ok(RowsOfPlates::new(map, rows.collect()))
 }

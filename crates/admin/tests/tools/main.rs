@@ -18,4 +18,6 @@ mod plates_repair;
 mod rig;
 mod rows;
 mod salvage;
+mod servers;
+mod servers_online;
 mod unreadable;

@@ -1,6 +1,7 @@
 //! `chiton fsck`.
 
-use std::path::Path;
+mod served;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use crate::args::Fsck;
-use crate::{at_rest, reach, target};
+use crate::at_rest;
 
 /// Exit codes, after those of e2fsck.
 const CLEAN: u8 = 0;
@@ -51,17 +52,8 @@ fn fsck(args: &Fsck) -> Result<u8, String> {
     let bar = bar();
     let options =
         Options { content: args.content, rate: args.rate, memory_bytes: memory(args), ..Options::default() };
-    reach::answering(Path::new(&args.target)).map_err(|failure| failure.message)?;
-    match target::client(&args.target) {
-        Ok(client) => return online(args, &Arc::new(client), &options, &bar),
-        // A path in a mount is no data directory: the failure to reach the server is the whole message.
-        Err(failure)
-            if reach::mount_around(Path::new(&args.target))
-                .is_ok_and(|at| at.is_some_and(|m| m.is_ours())) =>
-        {
-            return Err(failure.message);
-        }
-        Err(_) => {}
+    if let Some(client) = served::client(args).map_err(|failure| failure.message)? {
+        return online(args, &Arc::new(client), &options, &bar);
     }
     let data: DataAddress = args.target.parse()?;
     let at_rest = at_rest::of(&data, args.monitor.as_ref()).map_err(|failure| failure.message)?;

@@ -440,6 +440,11 @@ impl Service for Routed {
         Ok(each.decided(at, answer))
     }
 
+    fn call_at(&self, plate: PlateId, cred: &Cred, call: Call) -> Result<Answer, CallError> {
+        let service = self.0.services.get(usize::from(plate.0)).ok_or(Refusal::Invalid)?;
+        service.call(cred, call)
+    }
+
     fn start(&self, cred: &Cred, call: Call) -> Box<dyn Underway> {
         let each = self.0.clone();
         if let Way::To(at) = each.way(&call)

@@ -70,13 +70,14 @@ struct Ways {
     links: Vec<Option<Arc<Link>>>,
     /// By server: the connection whose messages count.
     heard: BTreeMap<u64, ConnId>,
-    /// How many hold the messages, and the last moment at which they do.
-    holds: (u32, Duration),
+    /// Those that hold the messages, by their numbers, and until when each does.
+    holds: BTreeMap<u64, Duration>,
+    next_hold: u64,
 }
 
 impl Ways {
     fn is_held(&self, now: Duration) -> bool {
-        self.holds.0 > 0 && now < self.holds.1
+        self.holds.values().any(|until| now < *until)
     }
 }
 
@@ -95,7 +96,8 @@ impl Peers {
             servers: BTreeMap::new(),
             links: plates.all().map(|_| None).collect(),
             heard: BTreeMap::new(),
-            holds: (0, Duration::ZERO),
+            holds: BTreeMap::new(),
+            next_hold: 0,
         };
         Arc::new(Peers { plates, ways: Mutex::new(ways) })
     }
@@ -151,8 +153,10 @@ impl Peers {
     /// No plate takes messages out from now on, until `until` or the end of what is returned.
     pub(crate) fn hold(self: &Arc<Self>, until: Duration) -> Hold {
         let mut ways = self.ways.lock();
-        ways.holds = (ways.holds.0 + 1, ways.holds.1.max(until));
-        Hold { peers: self.clone(), until }
+        let number = ways.next_hold;
+        ways.next_hold += 1;
+        ways.holds.insert(number, until);
+        Hold { peers: self.clone(), number, until }
     }
 
     fn take(&self, plate: PlateId, now: Duration) -> VecDeque<(PlateId, PeerMessage)> {
@@ -169,7 +173,7 @@ impl Peers {
         let ways = self.ways.lock();
         let queue = &ways.queues[usize::from(plate.0)];
         queue.as_ref().is_some_and(|queue| !queue.messages.is_empty())
-            && (ways.holds.0 == 0 || !ways.is_held(now()))
+            && (ways.holds.is_empty() || !ways.is_held(now()))
     }
 
     /// Where the server that has a plate listens, if it is another one that is known.
@@ -273,6 +277,7 @@ impl Peers {
 /// Keeps the messages between plates where they are. See [`Peers::hold`].
 pub(crate) struct Hold {
     peers: Arc<Peers>,
+    number: u64,
     until: Duration,
 }
 
@@ -286,9 +291,8 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut ways = self.peers.ways.lock();
-        ways.holds.0 -= 1;
-        if ways.holds.0 == 0 {
-            ways.holds.1 = Duration::ZERO;
+        ways.holds.remove(&self.number);
+        if ways.holds.is_empty() {
             ways.queues.iter().flatten().for_each(|queue| queue.commits.scheduler_wake_up.wake());
         }
     }
@@ -338,7 +342,9 @@ mod tests {
     use chiton_journal::{MemoryPlace, Shape};
     use chiton_metastore::MemoryMetastore;
     use chiton_objects::MemoryObjects;
-    use chiton_runtime::{SeededWorld, SharedWorld, thread};
+    use chiton_runtime::{SeededWorld, SharedWorld, World, thread};
+    use chiton_types::{Cred, Refusal};
+    use chiton_wire::{Answer, Failure};
 
     use crate::builder::Builder;
     use crate::role::{Part, Role};
@@ -348,6 +354,10 @@ mod tests {
 
     /// Two plates without threads, which know of each other.
     fn two() -> [Arc<Plate>; 2] {
+        two_in(Arc::new(SeededWorld::new(1)))
+    }
+
+    fn two_in(world: SharedWorld) -> [Arc<Plate>; 2] {
         let parts =
             [(), ()].map(|()| (Arc::new(MemoryMetastore::new()), Arc::new(MemoryPlace::new(Shape::Grows))));
         let stores = || -> Vec<Stores> {
@@ -366,7 +376,6 @@ mod tests {
             };
             parts.iter().map(of).collect()
         };
-        let world: SharedWorld = Arc::new(SeededWorld::new(1));
         let options = FormatOptions { shards: 2, plates: 2, ..FormatOptions::default() };
         let info = Server::format_with(&stores(), &options, &world).expect("formats");
         let peers = Peers::new(info.plates());
@@ -449,10 +458,71 @@ mod tests {
         assert_eq!(arrived_at(1), 0, "the first still holds them");
         drop(hold);
         assert_eq!(arrived_at(1), 1);
-        // One that is forgotten ends by its time.
+        // One that is forgotten ends by its time, and prolongs no other.
         let _hold = zero.peers.hold(Duration::from_secs(5));
+        drop(zero.peers.hold(Duration::from_secs(9)));
         zero.send_to_peers(&mut vec![message(2)]);
         assert_eq!((arrived_at(4), arrived_at(5)), (0, 1));
+    }
+
+    /// The answer to what is asked of a view of plate 0.
+    fn view(plate: &Plate, words: &str) -> Result<serde_json::Value, Failure> {
+        match plate.view(&Cred::ROOT, words)? {
+            Answer::Bytes(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+
+    fn hold_view(plate: &Plate) -> u64 {
+        view(plate, "hold").expect("held")["view"].as_u64().expect("a number")
+    }
+
+    #[test]
+    fn a_view_of_several_plates_has_rows_only_if_messages_were_held() {
+        let world = Arc::new(SeededWorld::new(1));
+        let [zero, one] = two_in(world.clone());
+        let arrives = |n: u64| {
+            zero.send_to_peers(&mut vec![message(n)]);
+            let is_there = one.peers.has_any(PlateId(1), || world.monotonic());
+            arrived(&one);
+            is_there
+        };
+        let step = |id: u64, word: &str| view(&zero, &format!("{id} {word}")).map(drop);
+        let refused = |refusal| Err(Failure::Refused(refusal));
+        view(&zero, "prepare").expect("a checkpoint");
+        let id = hold_view(&zero);
+        assert!(!arrives(1));
+        assert_eq!(step(id, "get 00"), refused(Refusal::Stale), "there are no rows yet");
+        assert_eq!((step(id, "take"), step(id, "release")), (Ok(()), Ok(())));
+        assert!(arrives(2));
+        assert_eq!(step(id, "get 00"), Ok(()));
+        assert_eq!(step(id, "take"), refused(Refusal::Busy), "nothing is held any more");
+        assert_eq!((step(id, "close"), step(id, "get 00")), (Ok(()), refused(Refusal::Stale)));
+        // The time ends before the rows are taken, or before all others have theirs.
+        for taken in [false, true] {
+            let id = hold_view(&zero);
+            if taken {
+                assert_eq!(step(id, "take"), Ok(()));
+            }
+            world.advance(Duration::from_secs(10));
+            assert!(arrives(3));
+            if !taken {
+                assert_eq!(step(id, "take"), refused(Refusal::Busy));
+            }
+            assert_eq!(step(id, "release"), refused(Refusal::Busy));
+        }
+        // One whose client has gone ends both.
+        let id = hold_view(&zero);
+        assert!(zero.is_viewed());
+        world.advance(Duration::from_secs(61));
+        assert!(!zero.is_viewed() && arrives(4));
+        assert_eq!(step(id, "release"), refused(Refusal::Stale));
+        let other = Cred::new(4711, 4711, &[]);
+        for words in ["prepare", "hold", "open"] {
+            let answer = zero.view(&other, words).map(drop);
+            assert_eq!(answer, refused(Refusal::NotPermitted), "{words}");
+        }
+        assert!(arrives(5), "what was refused holds nothing");
     }
 
     #[test]
