@@ -27,6 +27,9 @@ use crate::service::{Caller, Service, ask};
 use crate::write_behind::{WriteBehind, WriteBehinds};
 use crate::{ClientOptions, ConnectError, Dialer, RecallInbox};
 
+/// How long a new client without a limit of its own waits for plates that do not run yet.
+const READY_PATIENCE: Duration = Duration::from_secs(30);
+
 /// A client of one file system. Share it with [`Arc`]; all calls may come from many threads.
 pub struct Client {
     pub(crate) service: Arc<dyn Service>,
@@ -98,7 +101,8 @@ impl Client {
     }
 
     /// Connects to the servers of a cluster. `addresses` says where some of them are; it is asked at first, and again whenever none
-    /// of those that are known answers. `is_near`: their object store is on this machine, too.
+    /// of those that are known answers. `is_near`: their object store is on this machine, too. Plates that are on their way from one
+    /// server to another are waited for: as long as [`ClientOptions::timeout`] says, or 30 seconds.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -107,7 +111,8 @@ impl Client {
         is_near: bool,
         options: ClientOptions,
     ) -> Result<Client, ConnectError> {
-        let dialer = Box::new(SocketDialer::new(addresses, options.credentials.clone()));
+        let patience = options.timeout.unwrap_or(READY_PATIENCE);
+        let dialer = Box::new(SocketDialer::new(addresses, options.credentials.clone(), patience));
         let store = |objects: &str| -> Option<Arc<dyn Objects>> {
             let path = objects.strip_prefix("local:").filter(|_| is_near)?;
             Some(Arc::new(LocalObjects::open(std::path::Path::new(path)).ok()?))

@@ -27,6 +27,7 @@ use chiton_runtime::thread::JoinHandle;
 use chiton_types::{Cred, Ino, PlateId, Plates, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
 
+use crate::first_session::{Begun, begin};
 use crate::in_flight::refusal;
 use crate::link;
 use crate::plate_inodes::PlateInodes;
@@ -54,6 +55,8 @@ pub(crate) struct ConnectedOptions {
     pub(crate) decouples: bool,
     /// The plate that it speaks with.
     pub(crate) plate: PlateId,
+    /// Until when a plate that does not run yet is asked again for the first session.
+    pub(crate) ready_by: Duration,
 }
 
 /// See the module.
@@ -155,7 +158,7 @@ pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option
 }
 
 impl Connected {
-    /// Connects; tries once. Pending operations of `write_behind` are sent over the connection, and `inbox` takes its recalls.
+    /// Connects. Pending operations of `write_behind` are sent over the connection, and `inbox` takes its recalls.
     pub(crate) fn connect(
         dialer: Arc<dyn Dialer>,
         options: ConnectedOptions,
@@ -163,26 +166,13 @@ impl Connected {
         inbox: Arc<RecallInbox>,
         world: SharedWorld,
     ) -> Result<(Connected, Welcome), ConnectError> {
-        let sent = world.monotonic();
-        let (welcome, wire) = dialer.dial(&hello(&options, Channel::Main, None)).map_err(ConnectError)?;
-        let (session, secret, boot, session_ms, durable) = match &welcome {
-            Welcome::Accepted { session, secret, boot, session_ms, durable, .. } => {
-                (*session, *secret, *boot, *session_ms, *durable)
-            }
-            Welcome::Refused { message, .. } => return Err(ConnectError(message.clone())),
-            Welcome::Elsewhere { addresses, .. } => {
-                let there = addresses.join(" or ");
-                return Err(ConnectError(format!("another server has the plate; connect to {there}")));
-            }
+        let Begun { welcome, wire, recall, sent } = begin(&*dialer, &options, &*world)?;
+        let Welcome::Accepted { session, secret, boot, session_ms, durable, .. } = welcome else {
+            return Err(ConnectError("the server refuses the session".into()));
         };
         let inodes = match plates_of(&welcome)? {
             Some(plates) => PlateInodes::of(plates, options.plate),
             None => PlateInodes::all(),
-        };
-        let greeting = hello(&options, Channel::Recall, Some((session, secret)));
-        let (Some(wire), (_, Some(recall))) = (wire, dialer.dial_recall(&greeting).map_err(ConnectError)?)
-        else {
-            return Err(ConnectError("the server refuses the channel for recalls".into()));
         };
         let shared = Arc::new(Link {
             dialer,

@@ -23,6 +23,7 @@ type Ask = Box<dyn Fn() -> Vec<Address> + Send + Sync>;
 pub(crate) struct SocketDialer {
     ask: Ask,
     credentials: Option<Credentials>,
+    patience: Duration,
     known: Mutex<Known>,
 }
 
@@ -85,9 +86,9 @@ impl Known {
 
 impl SocketDialer {
     /// `ask` is asked at first, and again whenever nobody answers.
-    pub(crate) fn new(ask: Ask, credentials: Option<Credentials>) -> SocketDialer {
+    pub(crate) fn new(ask: Ask, credentials: Option<Credentials>, patience: Duration) -> SocketDialer {
         let known = Known { addresses: ask(), ..Known::default() };
-        SocketDialer { ask, credentials, known: Mutex::new(known) }
+        SocketDialer { ask, credentials, patience, known: Mutex::new(known) }
     }
 
     /// Opens a connection for the plate of a hello. A server that has it may refuse; one that has not, or is away, may know another.
@@ -184,6 +185,10 @@ impl Dialer for SocketDialer {
             RecallChannel::open(address, credentials, hello, CONNECT_TIMEOUT)
         })?;
         Ok((welcome, wire.map(|wire| Arc::new(wire) as Arc<dyn RecallWire>)))
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
     }
 
     fn was_silent(&self, plate: PlateId) {

@@ -77,6 +77,7 @@ pub mod data;
 
 mod connected;
 mod dial;
+mod first_session;
 mod held_locks;
 mod kept_blocks;
 mod link;

@@ -8,6 +8,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chiton_types::PlateId;
 use chiton_wire::Welcome;
@@ -30,9 +31,10 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    /// Connects to each plate; tries once.
+    /// Connects to each plate. Tries once, but for plates that do not run yet and a dialer with patience.
     pub(crate) fn connect(dialer: Box<dyn Dialer>, options: &ClientOptions) -> Result<Reached, ConnectError> {
-        let dialing = Dialing { dialer: Arc::from(dialer), options, inbox: Arc::default() };
+        let ready_by = options.world.monotonic() + dialer.patience();
+        let dialing = Dialing { dialer: Arc::from(dialer), options, ready_by, inbox: Arc::default() };
         // How much all sessions may keep is known only when the first has begun: that one may keep as much as a single one.
         let (first, behind, welcome) = dialing.connect(PlateId(0), options.kept_bytes_max)?;
         let Welcome::Accepted { filesystem, ref objects, .. } = welcome else {
@@ -66,6 +68,8 @@ type Begun = (Arc<dyn Service>, Arc<WriteBehind>, Welcome);
 struct Dialing<'a> {
     dialer: Arc<dyn Dialer>,
     options: &'a ClientOptions,
+    /// Until when plates that do not run yet are asked again.
+    ready_by: Duration,
     inbox: Arc<RecallInbox>,
 }
 
@@ -77,6 +81,7 @@ impl Dialing<'_> {
             kept_bytes_max,
             decouples: self.options.decouples,
             plate,
+            ready_by: self.ready_by,
         };
         let limits = Limits::new(kept_bytes_max);
         let write_behind = Arc::new(WriteBehind::new(self.options.write_behind_after, limits));

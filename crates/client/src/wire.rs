@@ -2,6 +2,7 @@
 //! theirs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chiton_transport::{ConnectionLost, Pending};
 use chiton_types::PlateId;
@@ -45,6 +46,10 @@ pub trait Dialer: Send + Sync {
     /// # Errors
     /// Why there is none.
     fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String>;
+    /// How long a new client asks again for plates that do not run yet.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
     /// The server to which this plate was dialed last has been silent for too long: another may have the plate.
     fn was_silent(&self, _plate: PlateId) {}
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use chiton_model::{Make, Op};
 use chiton_runtime::RealWorld;
@@ -31,6 +32,7 @@ impl Site {
             kept_bytes_max: 1 << 20,
             decouples: false,
             plate: PlateId(0),
+            ready_by: Duration::ZERO,
         };
         let write_behind = Arc::new(WriteBehind::new(Some(0), Limits::new(1 << 20)));
         let (dialer, inbox) = (Arc::new(server.clone()), Arc::default());

@@ -1,14 +1,16 @@
 //! A client of two plates, each a server with sessions, a journal and connections of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chiton_model::{Make, Op};
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Cred, Ino, Mode, Name, PlateId, Position, Refusal};
-use chiton_wire::{Answer, Call, Hello, Query, RefuseReason, Welcome};
+use chiton_wire::{Answer, Call, Channel, Hello, Query, RefuseReason, Welcome};
 
 use super::fake_server::{FakeServer, Fate};
 use crate::wire::{Dialer, RecallWire, Wire};
-use crate::{CallError, Client, ClientOptions, OpenFlags};
+use crate::{CallError, Client, ClientOptions, ConnectError, OpenFlags};
 
 /// Dials the server of the plate that a greeting names.
 #[derive(Clone)]
@@ -200,4 +202,61 @@ fn plate_that_is_not_there_is_an_error() {
     let connected = Client::connect_by(Box::new(OnePlate(server)), |_| None, ClientOptions::default());
     let error = connected.err().expect("half a file system is none");
     assert_eq!(error.to_string(), "there is no plate 1");
+}
+
+/// A plate that is on its way to another server refuses so many greetings of this kind first.
+struct Moving {
+    plates: TwoPlates,
+    channel: Channel,
+    refusals: Mutex<usize>,
+    patience: Duration,
+}
+
+impl Moving {
+    fn connect(channel: Channel, refusals: usize, patience: Duration) -> Result<Client, ConnectError> {
+        let servers = [0, 1].map(|plate| {
+            let server = FakeServer::default();
+            server.0.lock().plate_of_two = Some(plate);
+            server
+        });
+        let dialer = Moving { plates: TwoPlates(servers), channel, refusals: Mutex::new(refusals), patience };
+        Client::connect_by(Box::new(dialer), |_| None, ClientOptions::default())
+    }
+
+    fn refuses(&self, hello: &Hello) -> Option<Welcome> {
+        let mut left = self.refusals.lock();
+        if hello.plate != PlateId(1) || hello.channel != self.channel || *left == 0 {
+            return None;
+        }
+        *left -= 1;
+        let (reason, message) = (RefuseReason::NotReady, "the plate does not run; try again".to_owned());
+        Some(Welcome::Refused { reason, message })
+    }
+}
+
+impl Dialer for Moving {
+    fn dial(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), String> {
+        self.refuses(hello).map_or_else(|| self.plates.dial(hello), |refused| Ok((refused, None)))
+    }
+
+    fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String> {
+        self.refuses(hello).map_or_else(|| self.plates.dial_recall(hello), |refused| Ok((refused, None)))
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+#[test]
+fn a_plate_that_moves_is_waited_for_within_the_time() {
+    let long = Duration::from_secs(60);
+    for channel in [Channel::Main, Channel::Recall] {
+        let client = Moving::connect(channel, 3, long).expect("it runs in the end");
+        assert_eq!(client.plates(), 2, "{channel:?}");
+        assert!(Moving::connect(channel, 1, Duration::ZERO).is_err(), "{channel:?}: without patience");
+    }
+    let late = Moving::connect(Channel::Main, usize::MAX, Duration::from_millis(200));
+    let error = late.err().expect("it never runs");
+    assert_eq!(error.to_string(), "the plate does not run; try again");
 }

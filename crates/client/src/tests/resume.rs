@@ -2,6 +2,7 @@
 //! restart of the server it sends them again, in order, in a window before anything new."
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chiton_model::{Make, Op};
 use chiton_runtime::RealWorld;
@@ -34,6 +35,7 @@ fn keeping_with(server: &FakeServer, kept_bytes_max: usize, inbox: Arc<RecallInb
         kept_bytes_max,
         decouples: false,
         plate: PlateId(0),
+        ready_by: Duration::ZERO,
     };
     let (dialer, write_behind) = (Arc::new(server.clone()), Arc::new(WriteBehind::off()));
     let connected = Connected::connect(dialer, options, write_behind, inbox, Arc::new(RealWorld));
