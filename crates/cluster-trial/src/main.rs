@@ -7,6 +7,7 @@
 //!                      mounts ◀── workers: directories, files, fsync, renames, removes; tar; decoupled jobs and their merges;
 //!                                 a file that stays open; a number raised under a lock by all mounts
 //!                         faults: kill -9, SIGSTOP, rebalance, an etcd member less
+//!                         chiton fsck, again and again
 //! ```
 
 #![allow(
@@ -17,6 +18,7 @@
 
 mod cluster;
 mod faults;
+mod fsck;
 mod load;
 mod measure;
 mod network;
@@ -32,6 +34,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use cluster::{Cluster, Shape, Tool};
+use fsck::Checks;
 use load::Load;
 
 /// Calls that are shown one by one.
@@ -198,11 +201,17 @@ fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result
         seed,
         load_began: began,
     };
+    let checks = Checks::start(cluster.tool(), cluster.monitor());
     let faults = faults::run(&mut cluster, &plan, || signals.pending().next().is_some());
     let load = load.end()?;
+    let checks = checks.end()?;
     let faults = faults?;
     cluster.await_health()?;
     let mut missing = load.complaints.clone();
+    missing.extend(checks.wrong);
+    if let Err(why) = cluster.chiton(&["fsck", "--content", cluster.monitor()]) {
+        missing.push(why);
+    }
     for mount in &mounts {
         missing.extend(load.compare(mount));
     }
@@ -210,6 +219,14 @@ fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result
     missing.extend(load.compare(&fresh));
     print_longest(&load);
     println!("{}", report(&faults, &load));
+    println!(
+        "chiton fsck found nothing in {} checks under load; {} had no result",
+        checks.clean,
+        checks.cut_off.len()
+    );
+    if let Some(why) = checks.cut_off.last() {
+        println!("the last of these: {why}");
+    }
     let logs = cluster.suspicious_logs();
     missing.extend(logs);
     if let Err(why) = cluster.end() {
