@@ -14,6 +14,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use chiton_fuse::{ControlReply, ControlRequest, ask_control};
+use chiton_runtime::{RealWorld, World};
 use chiton_transport::{Address, OpenError};
 use chiton_wire::RefuseReason;
 use rustix::io::Errno;
@@ -24,6 +25,8 @@ use crate::{identity, target};
 
 /// A server without an answer in this time counts as gone: a little less than the two seconds that the documents state.
 const PROBE_LIMIT: Duration = Duration::from_millis(1900);
+/// Between two questions to a server that is not ready.
+const READY_PAUSE: Duration = Duration::from_millis(50);
 /// The type under which the system knows our mounts, and how their sources begin.
 const KIND: &str = "fuse.chiton";
 const SOURCE: &str = "chiton:";
@@ -172,7 +175,19 @@ pub(crate) fn answering(path: &Path) -> Outcome {
 /// Fails if no server answers at the address, which stands for the target `said` of the user.
 pub(crate) fn probe(address: &Address, said: &str) -> Outcome {
     let credentials = identity::credentials()?;
-    match chiton_transport::probe(address, credentials.as_ref(), PROBE_LIMIT) {
+    let began = RealWorld.monotonic();
+    let answer = loop {
+        match chiton_transport::probe(address, credentials.as_ref(), PROBE_LIMIT) {
+            // A plate is on its way to another server.
+            Err(OpenError::Refused { reason: RefuseReason::NotReady, .. })
+                if RealWorld.monotonic().saturating_sub(began) < PROBE_LIMIT =>
+            {
+                std::thread::sleep(READY_PAUSE);
+            }
+            answer => break answer,
+        }
+    };
+    match answer {
         Ok(()) => Ok(()),
         Err(OpenError::Io(e)) if e.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::failed(format!(

@@ -179,6 +179,30 @@ fn another_server_takes_over_the_plates_of_a_dead_one() {
     client.sync().expect("nothing is lost");
 }
 
+/// After a rebalance a plate has stopped at one server before it runs at another.
+#[test]
+fn a_new_client_waits_for_a_plate_that_moves() {
+    let cluster = Cluster::start(2);
+    let moving = PlateId(1);
+    let server = cluster.servers[1].as_ref().expect("it lives");
+    server.crash_plate(moving);
+    let connect = |limit| {
+        let options = ClientOptions { timeout: Some(limit), ..ClientOptions::default() };
+        Client::connect(&cluster.address(0), options)
+    };
+    let refused = connect(Duration::from_millis(200)).err().expect("the plate does not run");
+    assert!(refused.to_string().contains("the plate does not run"), "{refused}");
+    std::thread::scope(|scope| {
+        let connected = scope.spawn(|| connect(Duration::from_secs(30)));
+        chiton_runtime::thread::sleep(Duration::from_millis(300));
+        assert!(!connected.is_finished(), "it waits");
+        server.start_plate(moving, cluster.stores(moving)).expect("started");
+        let client = connected.join().expect("a worker").expect("the plate runs");
+        grow(&client, "late");
+        check(&client, "late");
+    });
+}
+
 /// At the address of a server that is gone there may be one of another file system. A client of the first waits for its own.
 #[test]
 fn a_client_does_not_take_another_file_system_for_its_own() {
