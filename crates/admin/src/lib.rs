@@ -14,4 +14,4 @@ mod view;
 
 pub use overlay::Overlay;
 pub use plates::RowsOfPlates;
-pub use view::{View, ViewError};
+pub use view::{Lost, View, ViewError};

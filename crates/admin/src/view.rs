@@ -14,6 +14,7 @@ use std::sync::Arc;
 use chiton_client::Client;
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_objects::{ObjectError, ObjectInfo, Objects};
+use chiton_runtime::sync::Mutex;
 use chiton_types::{Malformed, PlateId, Refusal, Take};
 
 use crate::cut::{Cut, Keeper};
@@ -32,6 +33,29 @@ pub struct View {
 struct Opened {
     _keeper: Keeper,
     cut: Arc<Cut>,
+    /// Why rows cannot be read any more.
+    lost: Mutex<Option<Lost>>,
+}
+
+/// The end of a view while it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    plate: PlateId,
+    /// A new view may be opened at once.
+    pub has_moved: bool,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plate = self.plate;
+        match self.has_moved {
+            true => write!(
+                f,
+                "the server of plate {plate} was restarted, or another server has the plate now, so the view of its rows is gone"
+            ),
+            false => write!(f, "no server answers for plate {plate}"),
+        }
+    }
 }
 
 /// The reason why there is no view.
@@ -85,7 +109,7 @@ impl View {
     /// See [`ViewError`].
     pub fn open(client: &Arc<Client>) -> Result<View, ViewError> {
         let cut = Arc::new(Cut::take(client)?);
-        let opened = Opened { _keeper: Keeper::start(&cut), cut };
+        let opened = Opened { _keeper: Keeper::start(&cut), cut, lost: Mutex::default() };
         Ok(View { opened: Arc::new(opened), plate: PlateId(0) })
     }
 
@@ -123,25 +147,28 @@ impl View {
     /// In words.
     pub(crate) fn journal(&self) -> Result<String, String> {
         let journal = self.ask("journal").map_err(|refusal| match refusal {
-            refusal @ (Refusal::Stale | Refusal::NotConnected) => self.lost(refusal),
+            refusal @ (Refusal::Stale | Refusal::NotConnected) => self.failure(refusal),
             refusal => format!("the server cannot read its journal: {refusal}; its log says why"),
         })?;
         Ok(String::from_utf8_lossy(&journal).into_owned())
     }
 
     /// Why a request has no answer.
-    fn lost(&self, refusal: Refusal) -> String {
-        let plate = self.plate;
-        match refusal {
-            Refusal::Stale if self.plates() == 1 => "the server has ended the view: look again".to_owned(),
-            Refusal::Stale => format!(
-                "the server of plate {plate} was restarted, or another server has the plate now, so the view of its rows is gone: look again"
-            ),
-            Refusal::NotConnected => {
-                format!("no server answers for plate {plate}: look again when it has one")
-            }
-            refusal => format!("the server answers: {refusal}; its log says why"),
-        }
+    fn failure(&self, refusal: Refusal) -> String {
+        let has_moved = match refusal {
+            Refusal::Stale => true,
+            Refusal::NotConnected => false,
+            refusal => return format!("the server answers: {refusal}; its log says why"),
+        };
+        let lost = Lost { plate: self.plate, has_moved };
+        let said = format!("{lost}: look again");
+        self.opened.lost.lock().get_or_insert(lost);
+        said
+    }
+
+    /// Why no more rows can be read, if that is so.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        self.opened.lost.lock().clone()
     }
 
     fn rows(&self, words: &str) -> Result<Vec<u8>, StoreError> {
@@ -151,7 +178,7 @@ impl View {
                 Refusal::NoData => {
                     StoreError::Corrupt { path, cause: "the server's log says why".to_owned() }
                 }
-                refusal => StoreError::Io { path, cause: self.lost(refusal) },
+                refusal => StoreError::Io { path, cause: self.failure(refusal) },
             }
         })
     }
@@ -160,7 +187,7 @@ impl View {
         let key = key.to_owned();
         self.ask(words).map_err(|refusal| match refusal {
             Refusal::NotFound => ObjectError::NotFound { key },
-            refusal => ObjectError::Io { key, cause: self.lost(refusal) },
+            refusal => ObjectError::Io { key, cause: self.failure(refusal) },
         })
     }
 }

@@ -276,6 +276,7 @@ mod tests {
             (admin("df"), None, None),
             (admin("status"), report, report),
             (admin("view open"), report, report),
+            (admin("view hold"), report, report),
         ];
         for (call, reader, writer) in cases {
             assert_eq!(forbidden(Grant::Client(Access::Read), &call), reader, "{call:?}");

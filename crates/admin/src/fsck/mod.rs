@@ -39,9 +39,9 @@ use chiton_runtime::{RealWorld, World, thread};
 use chiton_types::PlateId;
 use serde::Serialize;
 
-use crate::RowsOfPlates;
 use crate::fsck::all_rows::AllRows;
 use crate::fsck::pace::Pace;
+use crate::{Lost, RowsOfPlates};
 
 pub use offline::{Offline, rebuild};
 pub use online::check_online;
@@ -175,6 +175,8 @@ pub enum CheckError {
     Temporary(std::io::Error),
     /// A server gives no view of its rows.
     View(String),
+    /// A view of rows ended while they were read.
+    Lost(Lost),
     /// A change that one plate owes another cannot be carried out, so the plates do not fit each other.
     Unsettled(String),
 }
@@ -185,6 +187,8 @@ impl std::fmt::Display for CheckError {
             CheckError::Store(e) => write!(f, "{e}"),
             CheckError::Objects(e) => write!(f, "{e}"),
             CheckError::View(what) => f.write_str(what),
+            CheckError::Lost(lost) if lost.has_moved => write!(f, "{lost}: run the check again"),
+            CheckError::Lost(lost) => write!(f, "{lost}: run the check again when it has one"),
             CheckError::Unsettled(cause) => write!(
                 f,
                 "changes that one plate has decided cannot be carried out by another, because of {cause}: start the server and end it in \

@@ -23,20 +23,32 @@ use crate::{Overlay, RowsOfPlates, View};
 /// the servers' own.
 ///
 /// # Errors
-/// As [`check`]; [`CheckError::View`] if the server gives no view.
+/// As [`check`]; [`CheckError::View`] if a server gives no view, and [`CheckError::Lost`] if a plate moves while its rows are read.
 pub fn check_online(
     client: &Arc<Client>,
     options: &Options,
     found: &mut dyn FnMut(Finding),
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, CheckError> {
-    let plates = u64::from(client.plates());
-    progress(Progress { pass: "checkpoints", done: 0, total: plates });
+    progress(Progress { pass: "checkpoints", done: 0, total: u64::from(client.plates()) });
     let view = View::open(client).map_err(|error| CheckError::View(error.to_string()))?;
     let options = Options { live: true, shards: view.shards(), ..options.clone() };
+    let result = check_view(&view, &options, found, progress);
+    match view.lost() {
+        Some(lost) => result.map_err(|_| CheckError::Lost(lost)),
+        None => result,
+    }
+}
+
+fn check_view(
+    view: &View,
+    options: &Options,
+    found: &mut dyn FnMut(Finding),
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Summary, CheckError> {
     let mut damaged = 0;
     for plate in (0..view.plates()).map(PlateId) {
-        progress(Progress { pass: "journals", done: u64::from(plate.0), total: plates });
+        progress(Progress { pass: "journals", done: u64::from(plate.0), total: u64::from(view.plates()) });
         let cause = view.of_plate(plate).journal().map_err(CheckError::View)?;
         if cause.is_empty() {
             continue;
@@ -45,14 +57,12 @@ pub fn check_online(
         let plate = (view.plates() > 1).then_some(plate);
         found(Finding { problem: Problem::JournalDamage { cause }, path: None, plate });
     }
-    let mut result = match view.plates() {
-        1 => check(&view, &view, &options, found, progress),
-        _ => check_plates(&rows_of(&view)?, &view, &options, found, progress),
+    let mut summary = match view.plates() {
+        1 => check(view, view, options, found, progress)?,
+        _ => check_plates(&rows_of(view)?, view, options, found, progress)?,
     };
-    if let Ok(summary) = &mut result {
-        summary.findings += damaged;
-    }
-    result
+    summary.findings += damaged;
+    Ok(summary)
 }
 
 /// The rows of all plates as they are once no plate owes another anything.

@@ -36,8 +36,11 @@ fn check_offline(site: &Site) -> Vec<Finding> {
     found
 }
 
-/// What findings name, in an order of their own.
-fn names(found: &[Finding]) -> Vec<(&'static str, Option<Ino>, Option<PlateId>, Option<String>)> {
+/// A problem, and where it is.
+type Named = (&'static str, Option<Ino>, Option<PlateId>, Option<String>);
+
+/// The problems that findings name, sorted.
+fn names(found: &[Finding]) -> Vec<Named> {
     let name = |f: &Finding| (f.problem.name(), f.problem.ino(), f.plate, f.path.clone());
     let mut names: Vec<_> = found.iter().map(name).collect();
     names.sort();
@@ -78,8 +81,8 @@ struct Tree {
     huge: Ino,
 }
 
-/// Content of more than one block's worth of bytes that lives in blocks.
-const BLOCK: [u8; 30_000] = [7; 30_000];
+/// Content that is too large to live in its inode.
+static BLOCK: [u8; 30_000] = [7; 30_000];
 
 fn grow(client: &Client) -> Tree {
     let caller = client.caller();
@@ -164,12 +167,11 @@ fn plant_all(site: &Site, tree: &Tree) -> Vec<&'static str> {
     let d = &tree.dirs;
     // The row of a directory that another plate names.
     faults.set(d[0], inode_row(tag::INODE, d[0]), None);
-    // A name whose inode is unknown: that of the other name is the inode's plate's, too.
+    // A name whose inode is unknown, with nothing left of its content.
     let single = faults.find(d[1], "block");
-    for kind in [tag::INODE, tag::CHUNK] {
-        faults.set(single, inode_row(kind, single), None);
+    for key in [inode_row(tag::INODE, single), StoredRow::Chunk(single, 0, Default::default()).key()] {
+        faults.set(single, key, None);
     }
-    faults.set(single, StoredRow::Chunk(single, 0, Default::default()).key(), None);
     // An inode that no name refers to.
     faults.unlink(d[2], "block");
     // A count of links, one of which is on another plate.

@@ -5,7 +5,7 @@ mod served;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use chiton_admin::fsck::{Finding, Offline, Options, Progress, Summary, check_online};
+use chiton_admin::fsck::{CheckError, Finding, Offline, Options, Progress, Summary, check_online};
 use chiton_client::Client;
 use chiton_runtime::{RealWorld, World};
 use chiton_server::{DataAddress, StartError};
@@ -20,6 +20,8 @@ const CLEAN: u8 = 0;
 const REPAIRED: u8 = 1;
 const LEFT: u8 = 4;
 const FAILED: u8 = 8;
+/// How often a check begins, while plates move and nothing is found.
+const CHECKS_MAX: usize = 3;
 
 pub(crate) fn run(args: &Fsck) -> ExitCode {
     match fsck(args) {
@@ -119,9 +121,23 @@ fn online(args: &Fsck, client: &Arc<Client>, options: &Options, bar: &ProgressBa
             args.target
         ));
     }
-    let mut report = |finding: Finding| bar.suspend(|| print(args, &finding, false));
-    let summary =
-        check_online(client, options, &mut report, &mut |p| show(bar, p)).map_err(|e| e.to_string())?;
+    let mut checks = 1;
+    let result = loop {
+        let mut findings = 0u64;
+        let mut report = |finding: Finding| {
+            findings += 1;
+            bar.suspend(|| print(args, &finding, false));
+        };
+        match check_online(client, options, &mut report, &mut |p| show(bar, p)) {
+            // What is printed cannot be taken back.
+            Err(CheckError::Lost(lost)) if lost.has_moved && findings == 0 && checks < CHECKS_MAX => {
+                checks += 1;
+                bar.suspend(|| chiton_runtime::log_line!("chiton: {lost}: checking again"));
+            }
+            result => break result,
+        }
+    };
+    let summary = result.map_err(|e| e.to_string())?;
     bar.finish_and_clear();
     conclude(args, 0, summary.findings, &summary);
     Ok(if summary.findings == 0 { CLEAN } else { LEFT })
