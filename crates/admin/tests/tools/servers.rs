@@ -209,7 +209,7 @@ fn change(client: &Client, base: &str, is_over: &AtomicBool, done: &AtomicU64) {
 }
 
 /// A file that shares the blocks of another.
-fn clone(client: &Client, from: &str, to: &str, len: usize) {
+pub(crate) fn clone(client: &Client, from: &str, to: &str, len: usize) {
     let caller = client.caller();
     client.write_file(to, b"").expect("made");
     let source = client.open_path(from, OpenFlags::READ).expect("opened");

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::servers::{PLATES, SHARDS, Servers, Site, plate_at_rest, plate_of, prepare, while_busy, world};
+use crate::servers::{
+    PLATES, SHARDS, Servers, Site, clone, plate_at_rest, plate_of, prepare, while_busy, world,
+};
 use chiton_admin::fsck::{CheckError, Finding, Offline, Options, Progress, Summary, check_online};
 use chiton_client::Client;
 use chiton_metastore::Batch;
 use chiton_model::{XattrHow, decode_parts};
 use chiton_namespace::{StoredInode, StoredRow, entry_row_key, inode_row, tag};
-use chiton_types::{Ino, Name, PlateId};
+use chiton_types::{BlockId, Ino, Name, PlateId};
 
 const CHECKS: usize = 10;
 
@@ -86,13 +88,14 @@ static BLOCK: [u8; 30_000] = [7; 30_000];
 
 fn grow(client: &Client) -> Tree {
     let caller = client.caller();
-    let mut dirs = Vec::new();
+    let (mut dirs, mut paths) = (Vec::new(), Vec::new());
     for n in 0.. {
         let dir = client.mkdir_all(format!("dir{n}")).expect("made").ino;
         client.write_file(format!("dir{n}/file"), b"some").expect("written");
         client.write_file(format!("dir{n}/block"), &BLOCK).expect("written");
         if plate_of(dir) != plate_of(Ino::ROOT) {
             dirs.push(dir);
+            paths.push(format!("dir{n}"));
         }
         if dirs.len() == 8 {
             break;
@@ -103,6 +106,7 @@ fn grow(client: &Client) -> Tree {
         let file = client.stat_in(&caller, *dir, &["file"]).remove(0).expect("found").ino;
         client.link(&caller, file, other, b"link").expect("linked");
     }
+    clone(client, &format!("{}/block", paths[3]), &format!("{}/clone", paths[3]), BLOCK.len());
     let top = client.mkdir_all("huge").expect("made").ino;
     client.setxattr(&caller, top, b"chiton.policy", b"huge: always", XattrHow::Set).expect("a policy");
     let huge = client.mkdir_all("huge/shared").expect("made").ino;
@@ -152,6 +156,20 @@ impl Faults<'_> {
         self.set(ino, key, Some(StoredRow::Inode(inode).value()));
     }
 
+    /// A block that several files share, and the plate that counts them.
+    fn shared_block(&self) -> (BlockId, PlateId) {
+        let data = self.site.data();
+        let counted = (0..PLATES).map(PlateId).find_map(|number| {
+            let plate = plate_at_rest(data.dir().expect("a directory"), number);
+            let rows = plate.meta().scan(Bound::Unbounded, None, usize::MAX).expect("read");
+            rows.iter().find_map(|(key, value)| match StoredRow::decode(key, value) {
+                Ok(Some(StoredRow::References(block, _))) => Some((block, number)),
+                _ => None,
+            })
+        });
+        counted.expect("a shared block")
+    }
+
     fn plant(self) {
         for (plate, batch) in self.changes {
             let data = self.site.data();
@@ -179,6 +197,10 @@ fn plant_all(site: &Site, tree: &Tree) -> Vec<&'static str> {
     faults.edit(linked, |inode| inode.nlink = 7);
     faults.edit(d[5], |inode| inode.parent = d[6]);
     faults.edit(d[7], |inode| inode.node.set_entries(1));
+    // The count of the files that share a block.
+    let (block, plate) = faults.shared_block();
+    let row = StoredRow::References(block, 9);
+    faults.changes.entry(plate).or_default().put(row.key(), row.value());
     // A part that the list of a directory names.
     let key = inode_row(tag::CONTENT, tree.huge);
     let parts = decode_parts(&faults.get(tree.huge, &key)).expect("a list");
@@ -194,6 +216,7 @@ fn plant_all(site: &Site, tree: &Tree) -> Vec<&'static str> {
         "wrong-link-count",
         "wrong-parent",
         "wrong-entry-count",
+        "wrong-reference-count",
         "missing-part",
     ]
 }
