@@ -181,6 +181,8 @@ impl Plate {
 
     /// Trims the journal up to the position that the metadata store holds without its own journal.
     fn trim(&self) {
+        // A reader needs the segments that it has begun with. The next checkpoint trims more.
+        let Some(_trimming) = self.checkpoints.trimming.try_lock() else { return };
         let (_, settled) = self.rows.meta.get().settled();
         let position = {
             let mut unsettled = self.rows.unsettled.lock();

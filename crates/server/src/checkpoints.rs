@@ -48,6 +48,8 @@ pub(crate) struct Checkpoints {
     pub(crate) failing: AtomicBool,
     /// The metadata store has no space.
     pub(crate) store_full: AtomicBool,
+    /// Held while segments of the journal are removed, and while somebody reads all of them.
+    pub(crate) trimming: Mutex<()>,
 }
 
 impl Checkpoints {
@@ -79,6 +81,7 @@ impl Checkpoints {
             failure: Mutex::new(None),
             failing: AtomicBool::new(false),
             store_full: AtomicBool::new(false),
+            trimming: Mutex::default(),
         }
     }
 }

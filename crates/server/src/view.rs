@@ -246,6 +246,7 @@ impl Plate {
 
     /// Reads all of the journal, as a start would, while it is written.
     fn journal_damage(&self) -> Result<String, Refusal> {
+        let _trimming = self.checkpoints.trimming.lock();
         let survey = survey::<JournalError>(&*self.place, &mut |_| Ok(()), &mut |_| {}).map_err(|e| {
             self.note_often(Often::Rows, &format!("the journal cannot be read: {e}"));
             Refusal::Io
