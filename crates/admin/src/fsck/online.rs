@@ -11,13 +11,16 @@ use std::sync::Arc;
 
 use chiton_client::Client;
 use chiton_metastore::Metastore;
-use chiton_runtime::{RealWorld, SharedWorld};
+use chiton_runtime::{RealWorld, SharedWorld, parallel};
 use chiton_server::{FilesystemInfo, StartError};
 use chiton_types::{PlateId, Plates};
 
 use crate::fsck::owed::settle;
 use crate::fsck::{CheckError, Finding, Options, Problem, Progress, Summary, check, check_plates};
 use crate::{Overlay, RowsOfPlates, View};
+
+/// Journals that are read at the same time.
+const JOURNALS_MAX: usize = 16;
 
 /// Checks the file system that `client` is connected to, as of the time of the call. The client's user must be root or
 /// the servers' own.
@@ -47,9 +50,15 @@ fn check_view(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Summary, CheckError> {
     let mut damaged = 0;
-    for plate in (0..view.plates()).map(PlateId) {
-        progress(Progress { pass: "journals", done: u64::from(plate.0), total: u64::from(view.plates()) });
-        let cause = view.of_plate(plate).journal().map_err(CheckError::View)?;
+    progress(Progress { pass: "journals", done: 0, total: u64::from(view.plates()) });
+    let asked = view.clone();
+    // A journal in a bucket has many objects, and each server reads those of its own plates.
+    let journals =
+        parallel::map("chiton-journals", JOURNALS_MAX, usize::from(view.plates()), move |number| {
+            asked.of_plate(PlateId(number as u16)).journal()
+        });
+    for (plate, cause) in (0..).map(PlateId).zip(journals) {
+        let cause = cause.map_err(CheckError::View)?;
         if cause.is_empty() {
             continue;
         }
