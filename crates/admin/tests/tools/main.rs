@@ -20,4 +20,5 @@ mod rows;
 mod salvage;
 mod servers;
 mod servers_online;
+mod trimmed;
 mod unreadable;
