@@ -108,6 +108,8 @@ pub(crate) enum Command {
     Ls(trees::Ls),
     /// Print the paths of a tree that meet conditions.
     Find(trees::Find),
+    /// Show and change which plates have the names of directories.
+    Huge(trees::HugeArgs),
     /// Count the files and bytes of trees.
     Du(trees::Du),
     /// Remove files, and with -r whole trees, by many names in a message.

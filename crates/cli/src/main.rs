@@ -94,6 +94,7 @@ fn main() -> ExitCode {
         Command::Ls(args) => commands::trees::ls(&args),
         Command::Find(args) => commands::trees::find(&args),
         Command::Du(args) => commands::trees::du(&args),
+        Command::Huge(args) => commands::trees::huge(&args),
         Command::Rm(args) => commands::trees::rm(&args),
         Command::Cp(args) => commands::trees::cp(&args),
         Command::Chmod(args) => commands::trees::chmod(&args),

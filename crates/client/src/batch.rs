@@ -203,7 +203,7 @@ impl Client {
         entries_max: u32,
         plus: bool,
     ) -> InFlight<(Vec<Listed>, bool)> {
-        let query = Call::Query(Query::ReadDir { dir, cookie, entries_max, plus, as_part: false });
+        let query = Call::Query(Query::ReadDir { dir, cookie, entries_max, plus, part_end: None });
         let files = self.files.clone();
         let listed = move |entry: DirEntry| {
             let entry_of = |(mut attr, _)| {

@@ -405,7 +405,7 @@ impl Client {
         plus: bool,
     ) -> Result<(Vec<Listed>, bool), Refusal> {
         let since = self.since();
-        let query = Query::ReadDir { dir, cookie, entries_max, plus, as_part: false };
+        let query = Query::ReadDir { dir, cookie, entries_max, plus, part_end: None };
         let Answer::Entries { entries, end, parent_leased, parent_open } =
             self.ask(caller, Call::Query(query))?
         else {

@@ -56,6 +56,7 @@ mod open;
 mod pages;
 
 mod batch;
+mod huge;
 mod in_flight;
 mod open_each;
 mod path;

@@ -265,6 +265,7 @@ impl Client {
             Op::Clone { from, to, .. } => self.files.push_inode(*from).and(self.files.push_inode(*to)),
             Op::Write { .. }
             | Op::Remap { .. }
+            | Op::Split { .. }
             | Op::Reclaim { .. }
             | Op::MakeUnnamed { .. }
             | Op::LinkUnnamed { .. } => Err(Refusal::Invalid),

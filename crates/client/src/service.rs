@@ -56,6 +56,16 @@ pub enum CallError {
     NeedGroups,
 }
 
+impl CallError {
+    /// The same of one operation of a batch.
+    pub(crate) fn failure(self) -> Failure {
+        match self {
+            CallError::Refused(refusal) => Failure::Refused(refusal),
+            CallError::NeedGroups => Failure::NeedGroups,
+        }
+    }
+}
+
 impl From<Refusal> for CallError {
     fn from(refusal: Refusal) -> CallError {
         CallError::Refused(refusal)

@@ -172,7 +172,7 @@ impl ClaimCalls {
     /// Some entries of a directory in the global namespace, after `cookie`; with `true` after the last. `None`
     /// if the directory is gone, or the inode is no directory.
     pub(crate) fn names(&self, dir: Ino, cookie: u64) -> Result<Option<(Vec<DirEntry>, bool)>, RealmError> {
-        let query = Query::ReadDir { dir, cookie, entries_max: LISTED, plus: false, as_part: false };
+        let query = Query::ReadDir { dir, cookie, entries_max: LISTED, plus: false, part_end: None };
         Ok(match self.global(query)? {
             Some(Answer::Entries { entries, end, .. }) => Some((entries, end)),
             _ => None,

@@ -6,8 +6,7 @@
 
 use chiton_model::{Event, Make, Op, PartRange, equal_parts};
 use chiton_namespace::Fault;
-use chiton_policy::Huge;
-use chiton_types::{Ino, ShardId};
+use chiton_types::{Ino, PlateId, Plates, ShardId};
 
 use crate::engine::Engine;
 use crate::execute::OpCall;
@@ -35,29 +34,38 @@ impl Engine {
         if !is_decided_here || !self.shards.gives_parts(*parent)? {
             return Ok(Vec::new());
         }
-        let Some(peers) = &mut self.peers else { return Ok(Vec::new()) };
         let plates = self.shards.realms.here.plates;
         let Some(of_home) = plates.of(home) else { return Ok(Vec::new()) };
-        // From the home's plate on, so that not all directories have the same plate for the first names.
-        let mut others: Vec<_> = plates.all().filter(|plate| *plate != of_home).collect();
-        let later = others.iter().position(|plate| *plate > of_home).unwrap_or(0);
-        others.rotate_left(later);
         let mut inodes = vec![home];
-        for plate in others {
-            let shards = plates.shards_of(plate);
-            let draw = birth_key(*parent, name.hash64()) % u64::from(shards.end - shards.start);
-            let shard = ShardId(shards.start + draw as u16);
-            let offered = match self.shards.ns.owns(Ino::new(shard, 0)) {
-                true => match self.shards.inodes.offer(shard, m.durable) {
-                    Ok(ino) => ino,
-                    Err(position) => return Err(Stop::Wait(Wait::Durable(position))),
-                },
-                false => peers.offer(shard, &mut self.queue).ok_or(Stop::Wait(Wait::Numbers))?,
-            };
-            inodes.push(offered);
+        for plate in others_from(plates, of_home) {
+            inodes.push(self.offer_part(plate, birth_key(*parent, name.hash64()), m)?);
         }
         Ok(equal_parts(&inodes))
     }
+
+    /// A number for a part on a plate, which is not used up yet. The key draws its shard.
+    pub(crate) fn offer_part(&mut self, plate: PlateId, key: u64, m: &Moment) -> Result<Ino, Stop> {
+        let shards = self.shards.realms.here.plates.shards_of(plate);
+        let shard = ShardId(shards.start + (key % u64::from(shards.end - shards.start)) as u16);
+        if self.shards.ns.owns(Ino::new(shard, 0)) {
+            return self
+                .shards
+                .inodes
+                .offer(shard, m.durable)
+                .map_err(|position| Stop::Wait(Wait::Durable(position)));
+        }
+        let offered = self.peers.as_mut().and_then(|peers| peers.offer(shard, &mut self.queue));
+        offered.ok_or(Stop::Wait(Wait::Numbers))
+    }
+}
+
+/// The plates on which a directory has its parts, in the order of their ranges, beside the home's. They begin behind that, so that not all
+/// directories have the same plate for the first names.
+pub(crate) fn others_from(plates: Plates, of_home: PlateId) -> Vec<PlateId> {
+    let mut others: Vec<_> = plates.all().filter(|plate| *plate != of_home).collect();
+    let later = others.iter().position(|plate| *plate > of_home).unwrap_or(0);
+    others.rotate_left(later);
+    others
 }
 
 impl Engine {
@@ -77,6 +85,6 @@ impl Shards {
         if self.realms.here.plates.count() == 1 || self.ns.policy_version() == 0 {
             return Ok(false);
         }
-        Ok(self.policy_of(parent)?.1.huge == Huge::Always && !self.places_near(parent)?)
+        Ok(self.policy_of(parent)?.1.parts_from_birth() && !self.places_near(parent)?)
     }
 }

@@ -137,6 +137,7 @@ impl Engine {
         if let Some(ino) = self.clients.leases.acknowledge(slot, id) {
             self.queue.wake_inos([ino], &mut self.clients.leases);
             self.shards.emptying.acknowledged(ino);
+            self.shards.splits.acknowledged(ino);
         } else if let Some(round) = self.clients.growths.acknowledge(slot, id) {
             self.wake_where(|wait| *wait == Wait::Growth(round));
         }

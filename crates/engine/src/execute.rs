@@ -154,7 +154,13 @@ impl Engine {
         let now = self.clients.time_of(call, m);
 
         self.events.clear();
-        let planned = if sets_policy(call.op) {
+        let mut newborn_parts: Vec<Ino> =
+            parts.iter().map(|part| part.ino).filter(|ino| *ino != offered).collect();
+        let planned = if let Op::Split { dir } = call.op {
+            let (planned, numbers) = self.plan_split(call, *dir, m)?;
+            newborn_parts = numbers;
+            planned
+        } else if sets_policy(call.op) {
             let holders =
                 if is_settled { SmallVec::new() } else { self.clients.leases.any_names_conflict(m.mono) };
             if !holders.is_empty() {
@@ -165,8 +171,6 @@ impl Engine {
         } else {
             self.plan(call, (now, offered), is_settled, m)?
         };
-        let newborn_parts: Vec<Ino> =
-            parts.iter().map(|part| part.ino).filter(|ino| *ino != offered).collect();
         if !parts.is_empty() {
             with_parts(&mut self.events, parts);
         }
@@ -231,6 +235,7 @@ impl Engine {
         if is_volatile && matches!(call.op, Op::MakeUnnamed { .. }) {
             self.shards.volatile.orphans.extend(planned.subject);
         }
+        self.note_growth(call);
         let mut performed = self.finish(call, planned, elsewhere, position, m);
         performed.outcome.time = now;
         if call.acknowledged.is_some()
@@ -359,10 +364,13 @@ impl Engine {
         Ok(Performed { position: done.position, outcome, lease, parent_leased: false })
     }
 
-    /// One step of freeing orphans that nobody has open.
+    /// One step of what the server does by itself: directories that have become large are split, and orphans that nobody has open freed.
     pub fn run_background(&mut self, m: &Moment) -> Progress {
         if self.recovery.is_some() || self.is_resending() || m.health != Health::Good {
             return Progress::Idle;
+        }
+        if let Some(progress) = self.split_next(m) {
+            return progress;
         }
         let Some(&ino) = self.shards.reclaims.front() else { return Progress::Idle };
         // What a decoupled client may bring back stays until its decoupling ends.

@@ -250,7 +250,8 @@ fn can_be_late(op: &Op) -> bool {
         | Op::Reclaim { .. }
         | Op::MakeUnnamed { .. }
         | Op::LinkUnnamed { .. }
-        | Op::RemoveTree { .. } => false,
+        | Op::RemoveTree { .. }
+        | Op::Split { .. } => false,
     }
 }
 

@@ -47,6 +47,7 @@ mod inodes;
 mod offer;
 mod placement;
 mod planning;
+mod split;
 
 mod path;
 mod peers;

@@ -24,6 +24,7 @@ use crate::locks::Locks;
 use crate::opens::Opens;
 use crate::removed_trees::Emptying;
 use crate::sessions::Sessions;
+use crate::split::Splits;
 use crate::step::Command;
 use crate::wait_queue::{Task, Ticket, Wait, WaitQueue};
 use crate::{policies, realms, session_expiry, volatile};
@@ -69,6 +70,7 @@ pub(crate) struct Shards {
     pub(crate) orphans: BTreeSet<Ino>,
     pub(crate) reclaims: VecDeque<Ino>,
     pub(crate) emptying: Emptying,
+    pub(crate) splits: Splits,
     pub(crate) lingering: Lingering,
     /// Files with many small extents.
     pub(crate) fragmented: VecDeque<Ino>,

@@ -80,9 +80,12 @@ impl QueryHandler<'_> {
                 self.shards.ns.access(self.cred, *ino, *want)?;
                 Ok(Answer::Done)
             }
-            Query::ReadDir { dir, cookie, entries_max, plus, as_part } => {
-                if !as_part && self.shards.ns.attr(*dir)?.is_parted() {
-                    return Err(Refusal::OtherPart.into());
+            Query::ReadDir { dir, cookie, entries_max, plus, part_end } => {
+                if self.shards.ns.attr(*dir)?.is_parted() {
+                    let (_, last) = self.shards.ns.hash_range(*dir)?;
+                    if *part_end != Some(last) {
+                        return Err(Refusal::OtherPart.into());
+                    }
                 }
                 self.readdir(*dir, *cookie, *entries_max, *plus)
             }

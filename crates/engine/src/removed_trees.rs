@@ -189,10 +189,10 @@ impl Engine {
         }
     }
 
-    /// True, once, if clients have returned all leases that this work waits for.
+    /// True, once, if there is new work, or clients have returned all leases that it waits for.
     #[inline]
     pub fn take_background_due(&mut self) -> bool {
-        std::mem::take(&mut self.shards.emptying.is_due)
+        std::mem::take(&mut self.shards.emptying.is_due) | self.shards.splits.take_due()
     }
 
     fn make_mutable(&mut self, ino: Ino, dir: Ino, m: &Moment) -> Progress {

@@ -78,6 +78,7 @@ impl Engine {
                 orphans: Default::default(),
                 reclaims: Default::default(),
                 emptying: Default::default(),
+                splits: Default::default(),
                 lingering: Default::default(),
                 fragmented: Default::default(),
                 fragments: Default::default(),

@@ -183,7 +183,9 @@ impl Merge<'_> {
             | Event::PeerOpened { .. }
             | Event::Refused { .. }
             | Event::Parts { .. }
-            | Event::Part { .. } => {
+            | Event::Part { .. }
+            | Event::Moved { .. }
+            | Event::Parent { .. } => {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }
         }

@@ -677,6 +677,35 @@ events! {
     footprint { Footprint::at(*ino).inode(Role::Newborn, *ino, Rows::ATTRS.and(Rows::CONTENT)) }
     time { *time }
     text { format!("part {ino} of directory {home}, names with hashes from {first} to {last}") }
+
+    /// A name goes from an inode of a directory to another one of the same directory, a part that begins to exist. Whatever it names
+    /// stays as it is.
+    36 "moved" Moved {
+        /// The type of what it names.
+        kind: Kind,
+        from: Ino,
+        to: Ino,
+        ino: Ino => "inode",
+        name: Name,
+    }
+    footprint {
+        Footprint::at(*from)
+            .dir(*from)
+            .dir(*to)
+            .changes(*from, name, Some(*ino), None)
+            .changes(*to, name, None, Some(*ino))
+    }
+    text { format!("{} of directory {from} is in its part {to} from now on", quoted(name)) }
+
+    /// An inode whose name went from one inode of a directory to another knows the other one from now on, unless its name has left the
+    /// directory meanwhile.
+    37 "parent" Parent {
+        ino: Ino => "inode",
+        from: Ino,
+        to: Ino,
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::NONE) }
+    text { format!("{ino} is in {to}, if it was in {from}") }
 }
 
 /// What bore the new name of a rename.
@@ -765,7 +794,8 @@ impl Event {
         if let Event::Make { ino: named, kind, .. }
         | Event::Link { ino: named, kind, .. }
         | Event::Unlink { ino: named, kind, .. }
-        | Event::Rename { ino: named, kind, .. } = self
+        | Event::Rename { ino: named, kind, .. }
+        | Event::Moved { ino: named, kind, .. } = self
             && *named == ino
         {
             return Some(*kind);

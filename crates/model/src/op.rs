@@ -450,6 +450,15 @@ operations! {
     text { format!("remove the tree {ino}, {} in {parent}", quoted(name)) }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
     grows { false }
+
+    /// Gives a directory parts on the other plates, with the names in their ranges; a directory of very many names takes several steps. In
+    /// the end each plate has an equal range, and it changes nothing.
+    17 ["split"] Split {
+        dir: Ino => "inode",
+    }
+    text { format!("split directory {dir} over the plates") }
+    footprint { Footprint::at(*dir).dir(*dir) }
+    grows { true }
 }
 
 impl Op {
@@ -487,6 +496,7 @@ impl Op {
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
             | Op::SetFlags { .. }
+            | Op::Split { .. }
             | Op::Reclaim { .. } => {}
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Ranges of [`chiton_types::name_hash`] in ascending order; the first begins at 0, and each ends where the next begins.
-//! - The directory's own inode, its home, is one of them.
+//! - The directory's own inode, its home, is the first of them.
 
 use chiton_types::Ino;
 use chiton_types::codec::{Malformed, Put, Take};
@@ -49,6 +49,17 @@ pub fn range_of(parts: &[PartRange], ino: Ino) -> Option<(u64, u64)> {
     Some((parts[at].first, last))
 }
 
+/// The lowest and the highest hash of the home's range, from the bytes of a list. The home has the first range.
+///
+/// # Errors
+/// As [`decode_parts`], as far as it looks.
+pub fn home_range(bytes: &[u8]) -> Result<(u64, u64), Malformed> {
+    let mut from = Take::new(bytes);
+    let (first, _) = (from.varint()?, from.u64()?);
+    let last = if from.is_empty() { u64::MAX } else { from.varint()?.saturating_sub(1) };
+    Ok((first, last))
+}
+
 /// The bytes of a list, as a directory's content row has them.
 pub fn encode_parts(parts: &[PartRange]) -> Vec<u8> {
     let mut out = Vec::with_capacity(parts.len() * 17);
@@ -93,6 +104,8 @@ mod tests {
             next = last.wrapping_add(1);
         }
         assert_eq!(next, 0, "the last range ends with the last hash");
+        assert_eq!(home_range(&encode_parts(&parts)).ok(), range_of(&parts, Ino(7)));
+        assert_eq!(home_range(&encode_parts(&parts[..1])).ok(), Some((0, u64::MAX)));
         assert_eq!((part_of(&[], 5), range_of(&parts, Ino(1))), (None, None));
         let (mut swapped, mut late) = (parts.clone(), parts);
         swapped.swap(1, 2);

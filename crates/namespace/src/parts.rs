@@ -2,7 +2,7 @@
 //!
 //! Invariant: an inode that does not own a name says [`Refusal::OtherPart`], never that there is no such name.
 
-use chiton_model::{PartRange, decode_parts, range_of};
+use chiton_model::{PartRange, decode_parts, home_range};
 use chiton_types::{Ino, Name, Refusal};
 
 use crate::fault::Fault;
@@ -40,14 +40,24 @@ impl Namespace {
         }
     }
 
+    /// The lowest and the highest hash of the names that an inode of a directory has.
+    ///
+    /// # Errors
+    /// As [`Namespace::parts`].
+    pub fn hash_range(&self, dir: Ino) -> Result<(u64, u64), Fault> {
+        let inode = self.inode(dir)?;
+        Ok(match inode.node.share() {
+            Share::All => (0, u64::MAX),
+            Share::Home => home_range(self.content(inode)?).map_err(|_| Refusal::Io)?,
+            Share::Part => part_range(self.content(inode)?).ok_or(Refusal::Io)?,
+        })
+    }
+
     /// Refuses unless names with this hash are this inode's.
     pub(crate) fn has_hash(&self, dir: &Inode, name: &Name) -> Result<(), Fault> {
         let (first, last) = match dir.node.share() {
             Share::All => return Ok(()),
-            Share::Home => {
-                let parts = decode_parts(self.content(dir)?).map_err(|_| Refusal::Io)?;
-                range_of(&parts, dir.ino).ok_or(Refusal::OtherPart)?
-            }
+            Share::Home => home_range(self.content(dir)?).map_err(|_| Refusal::Io)?,
             Share::Part => part_range(self.content(dir)?).ok_or(Refusal::Io)?,
         };
         let is_own = (first..=last).contains(&name.hash64());

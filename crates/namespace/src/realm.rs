@@ -324,6 +324,28 @@ impl Namespace {
         self.realms.cache.borrow_mut().remove(&ino);
     }
 
+    /// The directory under which a file's name in `dir` is known: the home of the directory, if `dir` got the name as a part.
+    ///
+    /// # Errors
+    /// As [`Namespace::parts`].
+    pub(crate) fn linked_as(&self, ino: Ino, dir: Ino) -> Result<Ino, Fault> {
+        let Some(Parents(all)) = self.linked.value(LinkedKey(ino)) else { return Ok(dir) };
+        if all.contains(&dir) {
+            return Ok(dir);
+        }
+        for home in all.iter().copied().filter(|home| self.owns(*home)) {
+            if self.parts(home)?.iter().any(|part| part.ino == dir) {
+                return Ok(home);
+            }
+        }
+        Ok(dir)
+    }
+
+    /// Whether a file has several names.
+    pub(crate) fn is_linked(&self, ino: Ino) -> bool {
+        self.linked.value(LinkedKey(ino)).is_some()
+    }
+
     /// A file got a further name in `dir`.
     pub(crate) fn linked_more(&mut self, file: &LinkedFile, dir: Ino) {
         let first = file.parent;

@@ -158,8 +158,7 @@ fn settings(policy: &Policy) -> Vec<Setting> {
             // A file system with one plate has nothing to place, a decoupled client neither.
             "placement" => policy.placement != Placement::Spread && !is_decoupled,
             "huge" => policy.huge != Huge::DEFAULT,
-            // Other values are refused.
-            "huge_threshold" => false,
+            "huge_threshold" => matches!(policy.huge, Huge::Threshold | Huge::Auto),
             _ => true,
         },
     };

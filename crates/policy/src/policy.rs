@@ -90,6 +90,11 @@ impl Policy {
         self.composition.mechanisms().contains(&Mechanism::NonvolatileApply)
     }
 
+    /// Whether directories that are made have a part on each plate.
+    pub fn parts_from_birth(&self) -> bool {
+        self.huge == Huge::Always || self.huge == Huge::Threshold && self.huge_threshold == 0
+    }
+
     /// What survives.
     pub fn durability(&self) -> Durability {
         Durability::of(&self.composition)
@@ -183,17 +188,16 @@ impl Policy {
                 "`acknowledge: durable` waits for a durability that `durability: none` does not have";
             return Some(Fault::new(place, reason).or_rather("acknowledge: applied"));
         }
-        if let Some(at) = file.huge.as_ref().filter(|at| at.value == Huge::Always) {
+        if let Some(at) = file.huge.as_ref().filter(|at| at.value != Huge::Never) {
             let reason = match (&self.placement, self.consistency()) {
-                (Placement::Near, _) => {
-                    "`huge: always` spreads names over plates, and `placement: near` keeps them on one"
-                }
+                (Placement::Near, _) => "spreads names over plates, and `placement: near` keeps them on one",
                 (_, Consistency::Weak | Consistency::Invisible) => {
-                    "`huge: always` spreads names over plates, and what a client decouples lies on one"
+                    "spreads names over plates, and what a client decouples lies on one"
                 }
                 _ => "",
             };
             if !reason.is_empty() {
+                let reason = format!("`huge: {}` {reason}", at.value);
                 return Some(Fault::new(at.place, reason).or_rather("huge: never"));
             }
         }
@@ -272,9 +276,13 @@ mod tests {
 
     #[test]
     fn names_are_not_spread_where_all_lies_on_one_plate() {
-        for text in ["huge: always\nplacement: near", "huge: always\nconsistency: weak"] {
+        for (text, named) in [
+            ("huge: always\nplacement: near", "`huge: always`"),
+            ("huge: always\nconsistency: weak", "`huge: always`"),
+            ("placement: near\nhuge: auto", "`huge: auto`"),
+        ] {
             let fault = resolve(text, &Policy::default()).expect_err(text);
-            assert!(fault.reason.contains("`huge: always`"), "{text}: {fault}");
+            assert!(fault.reason.contains(named), "{text}: {fault}");
         }
         let spread = resolve("huge: always", &Policy::default()).expect("good");
         assert_eq!(spread.huge, Huge::Always);

@@ -78,13 +78,6 @@ impl Support {
                 "placement",
             ),
             (file.lease.as_ref().filter(|at| at.value != LeasePolicy::DEFAULT).map(|at| at.place), "lease"),
-            (
-                file.huge_threshold
-                    .as_ref()
-                    .filter(|at| at.value != Policy::default().huge_threshold)
-                    .map(|at| at.place),
-                "huge_threshold",
-            ),
             (file.retain.as_ref().filter(|at| at.value.ms() > 0).map(|at| at.place), "retain"),
         ];
         match keys.into_iter().find_map(|(place, key)| Some((place?, key))) {
@@ -123,7 +116,8 @@ mod tests {
             ("huge: never\nplacement: near", None),
             ("placement: servers=[a]", Some("`placement`")),
             ("lease: quota", Some("`lease`")),
-            ("huge_threshold: 0", Some("`huge_threshold`")),
+            ("huge: threshold\nhuge_threshold: 0", None),
+            ("huge: auto", None),
             ("durability: none", None),
             ("durability: local\ninterfere_policy: block\nallocated_inodes: 5", None),
             (

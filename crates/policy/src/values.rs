@@ -144,6 +144,10 @@ words! {
         Never = "never", "all names of a directory are on one plate";
         /// A directory has a part on each plate, from its birth on.
         Always = "always", "the names of each new directory are spread over all plates, for many clients that create in it";
+        /// A directory gets a part on each plate when it has so many names.
+        Threshold = "threshold", "the names of a directory are spread over all plates as soon as it has `huge_threshold` of them";
+        /// The same, if several clients create in it.
+        Auto = "auto", "the names of a directory are spread over all plates as soon as it has `huge_threshold` of them and several clients create in it";
     }
 }
 

@@ -44,9 +44,9 @@ choice! {
             entries_max: u32,
             /// With attributes, and leases on them.
             plus: bool,
-            /// Those of one part, if the directory has parts: the caller asks the others for the rest. Without this a directory with
-            /// parts says so ([`chiton_types::Refusal::OtherPart`]).
-            as_part: bool,
+            /// Those of one part, whose range ends with this hash: the caller asks the others for the rest. A directory with parts says
+            /// so ([`chiton_types::Refusal::OtherPart`]) without this, or if the range ends elsewhere.
+            part_end: Option<u64> as Option<Fixed>,
         }
         /// The parts of a directory, as [`chiton_model::decode_parts`] reads them; no bytes if it has none.
         44 Parts {

@@ -189,7 +189,7 @@ impl Hand {
     }
 
     pub(crate) fn names(&self, dir: Ino) -> Vec<String> {
-        let query = Query::ReadDir { dir, cookie: 0, entries_max: 1000, plus: false, as_part: false };
+        let query = Query::ReadDir { dir, cookie: 0, entries_max: 1000, plus: false, part_end: None };
         match self.session.ask(&Cred::ROOT, Call::Query(query)) {
             Ok(Answer::Entries { entries, .. }) => entries.iter().map(|e| e.name.to_string()).collect(),
             other => panic!("{other:?}"),

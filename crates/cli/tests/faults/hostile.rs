@@ -37,7 +37,7 @@ fn templates() -> Vec<Vec<u8>> {
             cookie: 0,
             entries_max: 100,
             plus: true,
-            as_part: false,
+            part_end: None,
         }),
         Call::Query(Query::Resolve {
             from: Ino::ROOT,

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use chiton_model::Op;
 use chiton_types::{Cred, Refusal};
-use chiton_wire::{Answer, Call, Query};
+use chiton_wire::{Answer, Call, Failure, Query};
 
 use super::chain::{Chain, Next};
-use super::runs::Runs;
+use super::runs::{OpResult, Runs};
 use super::stats::Stats;
 use super::{Each, LOOKUP_TRIES, Way, parts};
 use crate::service::CallError;
@@ -84,18 +85,19 @@ impl Each {
 
     /// A call that may turn out to be about directories with parts.
     pub(super) fn start_placed(self: Arc<Each>, cred: Cred, call: Call, tries: usize) -> Next {
-        if let Call::Query(Query::ReadDir { dir, as_part: false, .. }) = &call
+        if let Call::Query(Query::ReadDir { dir, part_end: None, .. }) = &call
             && let Some(list) = self.list_of(*dir)
         {
-            return self.start_parted_listing(cred, list, call);
+            return self.start_parted_listing(cred, list, call, tries);
         }
         let dirs = parts::dirs_of(&call);
         let again = (!dirs.is_empty() && tries > 0).then(|| call.clone());
         let placed = self.placed(call);
+        let is_at_part = again.as_ref().is_some_and(|again| self.has_moved(again, &placed));
         let attempt = self.clone().start_once(&cred, placed);
         let Some(again) = again else { return attempt };
         attempt.then(move |answer| match answer {
-            Err(CallError::Refused(Refusal::OtherPart)) => {
+            Err(CallError::Refused(refusal)) if parts::is_elsewhere(refusal, is_at_part) => {
                 self.learn(cred, dirs, move |each, cred| each.start_placed(cred, again, tries - 1))
             }
             answer => Next::Answer(answer),
@@ -104,15 +106,59 @@ impl Each {
 
     /// A batch: whether its directories have parts is asked first.
     pub(super) fn start_batch(self: Arc<Each>, cred: Cred, call: Call) -> Next {
-        let Call::Batch { ops, .. } = &call else { return Next::Answer(Err(Refusal::Invalid.into())) };
+        self.batch_again(cred, call, parts::TRIES)
+    }
+
+    fn batch_again(self: Arc<Each>, cred: Cred, call: Call, tries: usize) -> Next {
+        let Call::Batch { ops, stop_on_failure } = &call else {
+            return Next::Answer(Err(Refusal::Invalid.into()));
+        };
         let unknown = self.unknown_dirs(ops);
-        if unknown.is_empty() {
-            let placed = self.placed(call);
-            return self.start_once(&cred, placed);
+        if !unknown.is_empty() {
+            return self.learn(cred, unknown, move |each, cred| each.batch_again(cred, call, tries));
         }
-        self.learn(cred, unknown, move |each, cred| {
-            let placed = each.placed(call);
-            each.start_once(&cred, placed)
+        let (asked, stops) = (ops.clone(), *stop_on_failure);
+        let placed = self.placed(call);
+        let attempt = self.clone().start_once(&cred, placed);
+        attempt.then(move |answer| match answer {
+            Ok(Answer::Batch(results)) if tries > 0 => self.moved_on(cred, (asked, stops), results, tries),
+            answer => Next::Answer(answer),
+        })
+    }
+
+    /// Sends again those operations of a batch whose names other parts have by now.
+    fn moved_on(
+        self: Arc<Each>,
+        cred: Cred,
+        (ops, stop_on_failure): (Vec<Op>, bool),
+        mut results: Vec<OpResult>,
+        tries: usize,
+    ) -> Next {
+        let is_elsewhere = |result: &OpResult| matches!(result, Err(Failure::Refused(Refusal::OtherPart)));
+        let mut at: Vec<usize> = (0..results.len()).filter(|n| is_elsewhere(&results[*n])).collect();
+        let Some(&first) = at.first() else { return Next::Answer(Ok(Answer::Batch(results))) };
+        if stop_on_failure {
+            // It was the last that was looked at.
+            at = (first..ops.len()).collect();
+            results.truncate(first);
+        }
+        let ops: Vec<Op> = at.iter().map(|n| ops[*n].clone()).collect();
+        let dirs = parts::dirs_in(&ops);
+        self.learn(cred, dirs, move |each, cred| {
+            let again = each.batch_again(cred, Call::Batch { ops, stop_on_failure }, tries - 1);
+            again.then(move |answer| {
+                let further = match answer {
+                    Ok(Answer::Batch(further)) => further,
+                    Ok(_) => return Next::Answer(Err(Refusal::Io.into())),
+                    Err(error) => vec![Err(error.failure()); if stop_on_failure { 1 } else { at.len() }],
+                };
+                if stop_on_failure {
+                    results.extend(further);
+                } else {
+                    at.into_iter().zip(further).for_each(|(n, result)| results[n] = result);
+                }
+                Next::Answer(Ok(Answer::Batch(results)))
+            })
         })
     }
 }

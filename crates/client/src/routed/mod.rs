@@ -409,13 +409,15 @@ impl Service for Routed {
         let each = &self.0;
         match &call {
             Call::Batch { .. } => Chain::run(each.clone().start_batch(cred.clone(), call)),
-            Call::Query(Query::ReadDir { as_part: false, .. }) => {
+            Call::Query(Query::ReadDir { part_end: None, .. }) => {
                 Chain::run(each.clone().start_placed(cred.clone(), call, parts::TRIES))
             }
             Call::Op { .. } | Call::Query(Query::Lookup { .. }) => {
                 let again = call.clone();
-                match each.call_once(cred, each.placed(call)) {
-                    Err(CallError::Refused(Refusal::OtherPart)) => {
+                let placed = each.placed(call);
+                let is_at_part = each.has_moved(&again, &placed);
+                match each.call_once(cred, placed) {
+                    Err(CallError::Refused(refusal)) if parts::is_elsewhere(refusal, is_at_part) => {
                         let dirs = parts::dirs_of(&again);
                         let next = each.clone().learn(cred.clone(), dirs, move |each, cred| {
                             each.start_placed(cred, again, parts::TRIES)

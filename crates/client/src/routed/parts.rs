@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use chiton_model::{Op, PartRange, decode_parts, part_of};
+use chiton_model::{Op, PartRange, decode_parts, part_of, range_of};
 use chiton_runtime::sync::Mutex;
 use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal};
 use chiton_wire::{Answer, Call, LeaseMode, Query};
@@ -28,7 +28,7 @@ const REMEMBERED_MAX: usize = 65_536;
 /// A call is sent again so often because its directory turned out to have parts.
 pub(super) const TRIES: usize = 4;
 
-type List = Arc<[PartRange]>;
+pub(super) type List = Arc<[PartRange]>;
 
 /// Which directories have parts, as far as that is known.
 #[derive(Default)]
@@ -100,9 +100,29 @@ pub(super) fn dirs_of(call: &Call) -> Vec<Ino> {
     match call {
         Call::Op { op, .. } => op.footprint().names().map(|touch| touch.dir).collect(),
         Call::Query(Query::Lookup { parent, .. }) => vec![*parent],
-        Call::Query(Query::ReadDir { dir, as_part: false, .. }) => vec![*dir],
+        Call::Query(Query::ReadDir { dir, part_end: None, .. }) => vec![*dir],
         _ => Vec::new(),
     }
+}
+
+/// Whether a refusal says that the list of parts has to be asked for again. A part may have ended, or never begun, without its directory.
+pub(super) fn is_elsewhere(refusal: Refusal, is_at_part: bool) -> bool {
+    refusal == Refusal::OtherPart || is_at_part && refusal == Refusal::Stale
+}
+
+/// The directories whose names operations are about, each once.
+pub(super) fn dirs_in(ops: &[Op]) -> Vec<Ino> {
+    let mut dirs: Vec<Ino> = Vec::new();
+    for op in ops {
+        for touch in op.footprint().names() {
+            if dirs.last() != Some(&touch.dir) {
+                dirs.push(touch.dir);
+            }
+        }
+    }
+    dirs.sort_unstable();
+    dirs.dedup();
+    dirs
 }
 
 impl Each {
@@ -117,12 +137,17 @@ impl Each {
         call
     }
 
+    /// Whether names of a call were put into parts.
+    pub(super) fn has_moved(&self, call: &Call, placed: &Call) -> bool {
+        self.parts.any.load(Ordering::Relaxed) && dirs_of(call) != dirs_of(placed)
+    }
+
     /// The parts of a directory of which they are known.
     pub(super) fn list_of(&self, dir: Ino) -> Option<List> {
         self.parts.of(dir)
     }
 
-    fn ask_list(&self, cred: &Cred, dir: Ino) -> Box<dyn Underway> {
+    pub(super) fn ask_list(&self, cred: &Cred, dir: Ino) -> Box<dyn Underway> {
         self.services[self.index(dir)].start(cred, Call::Query(Query::Parts { dir }))
     }
 
@@ -159,16 +184,7 @@ impl Each {
 
     /// The directories of a batch of which it is not known whether they have parts.
     pub(super) fn unknown_dirs(&self, ops: &[Op]) -> Vec<Ino> {
-        let mut dirs: Vec<Ino> = Vec::new();
-        for op in ops {
-            for touch in op.footprint().names() {
-                if dirs.last() != Some(&touch.dir) {
-                    dirs.push(touch.dir);
-                }
-            }
-        }
-        dirs.sort_unstable();
-        dirs.dedup();
+        let mut dirs = dirs_in(ops);
         dirs.retain(|dir| !self.parts.knows(*dir));
         dirs
     }
@@ -176,7 +192,13 @@ impl Each {
     // ---- listings -----------------------------------------------------------------------------------
 
     /// What follows a cookie in a directory with these parts.
-    pub(super) fn start_parted_listing(self: Arc<Each>, cred: Cred, list: List, call: Call) -> Next {
+    pub(super) fn start_parted_listing(
+        self: Arc<Each>,
+        cred: Cred,
+        list: List,
+        call: Call,
+        tries: usize,
+    ) -> Next {
         let Call::Query(Query::ReadDir { dir, cookie, entries_max, plus, .. }) = call else {
             return Next::Answer(Err(Refusal::Invalid.into()));
         };
@@ -184,10 +206,16 @@ impl Each {
         let at = list.iter().rposition(|part| part.first <= next).unwrap_or(0);
         let part = list[at];
         let cookie = cookie.max(part.first.saturating_sub(1));
-        let query = Query::ReadDir { dir: part.ino, cookie, entries_max, plus, as_part: true };
+        let part_end = range_of(&list, part.ino).map(|(_, last)| last);
+        let query = Query::ReadDir { dir: part.ino, cookie, entries_max, plus, part_end };
         let of_part = self.clone().start_listing(self.index(part.ino), cred.clone(), Call::Query(query));
         of_part.then(move |answer| {
             let answer = match answer {
+                Err(CallError::Refused(Refusal::OtherPart | Refusal::Stale)) if tries > 0 => {
+                    let call = Call::Query(Query::ReadDir { dir, cookie, entries_max, plus, part_end: None });
+                    return self
+                        .learn(cred, vec![dir], move |each, cred| each.start_placed(cred, call, tries - 1));
+                }
                 // Parts end with their directory, which a caller may still have open: it has no names any more.
                 Err(CallError::Refused(Refusal::Stale)) if part.ino != dir => Ok(Answer::Entries {
                     entries: Vec::new(),
@@ -203,8 +231,8 @@ impl Each {
             match list.get(at + 1).filter(|_| end) {
                 Some(next) if entries.is_empty() => {
                     let cookie = next.first - 1;
-                    let query = Query::ReadDir { dir, cookie, entries_max, plus, as_part: false };
-                    self.start_parted_listing(cred, list, Call::Query(query))
+                    let query = Query::ReadDir { dir, cookie, entries_max, plus, part_end: None };
+                    self.start_parted_listing(cred, list, Call::Query(query), tries)
                 }
                 further => {
                     let end = end && further.is_none();
@@ -238,16 +266,56 @@ impl Each {
         }
         let (home, sum) = (attr.ino, attr.clone());
         match self.list_of(home) {
-            None => self.learn(cred, vec![home], move |each, cred| each.add_parts(cred, sum, answer)),
-            Some(_) => self.add_parts(cred, sum, answer),
+            None => self.learn(cred, vec![home], move |each, cred| each.sum_again(cred, home, answer)),
+            Some(list) => self.add_parts(cred, list, sum, answer),
         }
     }
 
-    fn add_parts(self: Arc<Each>, cred: Cred, mut sum: Attr, answer: Result<Answer, CallError>) -> Next {
-        let list = self.list_of(sum.ino);
-        let parts = list.iter().flat_map(|list| list.iter()).filter(|part| part.ino != sum.ino);
-        let under_way: Vec<_> = parts.map(|part| self.ask_attr(&cred, part.ino)).collect();
-        let add = move |of_parts: Vec<Result<Answer, CallError>>| {
+    /// Whether a directory has other parts than these by now, which are then known.
+    pub(super) fn has_changed(&self, dir: Ino, list: &[PartRange], now: &Result<Answer, CallError>) -> bool {
+        let Ok(Answer::Bytes(bytes)) = now else { return false };
+        match decode_parts(bytes) {
+            Ok(now) if now[..] != list[..] => {
+                self.parts.learn(dir, now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Begins with the home again, whose list is now known.
+    fn sum_again(self: Arc<Each>, cred: Cred, home: Ino, answer: Result<Answer, CallError>) -> Next {
+        let underway = self.ask_attr(&cred, home);
+        Next::one(underway, move |of_home| match of_home {
+            Ok(Answer::Attr { attr, .. }) => {
+                let answer = answer.map(|answer| with_attr(answer, attr.clone()));
+                match self.list_of(home).filter(|_| attr.is_parted()) {
+                    Some(list) => self.add_parts(cred, list, attr, answer),
+                    None => Next::Answer(answer),
+                }
+            }
+            Ok(_) => Next::Answer(Err(Refusal::Stale.into())),
+            Err(error) => Next::Answer(Err(error)),
+        })
+    }
+
+    /// Adds the attributes of parts to those of the home, which were read when this list was known already. If the home has given away more
+    /// names by now, they may have been counted at neither.
+    fn add_parts(
+        self: Arc<Each>,
+        cred: Cred,
+        list: List,
+        mut sum: Attr,
+        answer: Result<Answer, CallError>,
+    ) -> Next {
+        let home = sum.ino;
+        let parts = list.iter().filter(|part| part.ino != home);
+        let mut under_way: Vec<_> = parts.map(|part| self.ask_attr(&cred, part.ino)).collect();
+        under_way.push(self.ask_list(&cred, home));
+        let add = move |mut of_parts: Vec<Result<Answer, CallError>>| {
+            if of_parts.pop().is_some_and(|now| self.has_changed(home, &list, &now)) {
+                return self.sum_again(cred, home, answer);
+            }
             for of_part in of_parts {
                 match of_part {
                     Ok(Answer::Attr { attr, .. }) => {

@@ -19,7 +19,7 @@ use super::chain::Next;
 use crate::plate_inodes::crosses;
 use crate::service::CallError;
 
-type OpResult = Result<(Position, Outcome), Failure>;
+pub(super) type OpResult = Result<(Position, Outcome), Failure>;
 
 /// See the module.
 pub(super) struct Runs {
@@ -74,12 +74,8 @@ impl Runs {
         if self.results.is_empty() {
             return Next::Answer(Err(failure));
         }
-        let failure = match failure {
-            CallError::Refused(refusal) => Failure::Refused(refusal),
-            CallError::NeedGroups => Failure::NeedGroups,
-        };
         let failed = if self.stop_on_failure { 1 } else { count };
-        self.results.extend(std::iter::repeat_n(Err(failure), failed));
+        self.results.extend(std::iter::repeat_n(Err(failure.failure()), failed));
         self.go_on()
     }
 }

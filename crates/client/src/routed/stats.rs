@@ -17,6 +17,7 @@ use chiton_types::{Attr, Cred, Ino, Position, Refusal};
 use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, Stat, StatTarget};
 
 use super::chain::Next;
+use super::parts::{List, is_elsewhere};
 use super::{Each, LOOKUP_TRIES};
 use crate::service::CallError;
 
@@ -44,6 +45,9 @@ pub(super) struct Stats {
 
 /// The targets that were asked in one message, by their places.
 type Group = Vec<usize>;
+
+/// Directories with parts among the targets: their places, and their inodes.
+type Homes = Vec<(usize, Ino)>;
 
 impl Stats {
     /// Begins with a question.
@@ -134,13 +138,15 @@ impl Stats {
     /// One answer; `unknown` gets the directory whose parts are to be asked for.
     fn learn(&mut self, at: usize, stat: StatResult, unknown: &mut Vec<Ino>) {
         let is_name = matches!(self.targets[at], StatTarget::Name { .. });
+        if let (State::Asked, Err(Failure::Refused(refusal)), StatTarget::Name { parent, name }) =
+            (&self.states[at], &stat, &self.targets[at])
+            && is_elsewhere(*refusal, self.each.parts.place(*parent, name) != *parent)
+            && self.rounds_left > 0
+        {
+            unknown.push(*parent);
+            return;
+        }
         let next = match (&self.states[at], stat) {
-            (State::Asked, Err(Failure::Refused(Refusal::OtherPart))) => {
-                if let StatTarget::Name { parent, .. } = &self.targets[at] {
-                    unknown.push(*parent);
-                }
-                State::Asked
-            }
             (_, Ok(Stat::Elsewhere(ino))) => State::AtOwner(ino),
             // The inode is gone, and the name with it: it may stand for another now.
             (State::AtOwner(_), Err(Failure::Refused(Refusal::Stale | Refusal::NotFound))) if is_name => {
@@ -156,7 +162,7 @@ impl Stats {
     // ---- directories with parts -----------------------------------------------------------------------
 
     /// The places of directories with parts, of whose attributes only those of the home are known.
-    fn homes(&mut self) -> Vec<(usize, Ino)> {
+    fn homes(&mut self) -> Homes {
         let wanted = self.wanted();
         let mut homes = Vec::new();
         for (at, state) in self.states.iter().enumerate().take(wanted) {
@@ -181,20 +187,34 @@ impl Stats {
         }
         unknown.sort_unstable();
         unknown.dedup();
+        // A list has to be known before its home is asked.
+        self.ask_again(&homes, |home| unknown.contains(&home));
         let (each, cred) = (self.each.clone(), self.cred.clone());
-        each.learn(cred, unknown, move |_, _| self.add_parts(homes))
+        each.learn(cred, unknown, move |_, _| match self.rounds_left {
+            0 => self.add_parts(homes),
+            _ => self.round(),
+        })
     }
 
-    fn add_parts(self, homes: Vec<(usize, Ino)>) -> Next {
+    /// Directories of whose attributes only those of the home are known are asked once more.
+    fn ask_again(&mut self, homes: &[(usize, Ino)], which: impl Fn(Ino) -> bool) {
+        for (at, home) in homes.iter().filter(|(_, home)| self.rounds_left > 0 && which(*home)) {
+            self.states[*at] = State::AtOwner(*home);
+        }
+    }
+
+    fn add_parts(self, homes: Homes) -> Next {
         let mut groups: Vec<Group> = vec![Vec::new(); self.each.services.len()];
         let mut messages: Vec<Vec<StatTarget>> = vec![Vec::new(); groups.len()];
-        for (at, home) in homes {
-            let list = self.each.list_of(home);
-            for part in list.iter().flat_map(|list| list.iter()).filter(|part| part.ino != home) {
+        let mut lists: Vec<(Ino, List)> = Vec::new();
+        for (at, home) in &homes {
+            let Some(list) = self.each.list_of(*home) else { continue };
+            for part in list.iter().filter(|part| part.ino != *home) {
                 let plate = self.each.index(part.ino);
-                groups[plate].push(at);
+                groups[plate].push(*at);
                 messages[plate].push(StatTarget::Inode(part.ino));
             }
+            lists.push((*home, list));
         }
         let asked: Vec<(usize, Group)> =
             groups.into_iter().enumerate().filter(|(_, group)| !group.is_empty()).collect();
@@ -205,11 +225,26 @@ impl Stats {
             let targets = std::mem::take(&mut messages[*plate]);
             self.each.ask_stats(*plate, &self.cred, (false, false), targets)
         };
-        let under_way = asked.iter().map(ask).collect();
-        Next::All(under_way, Box::new(move |answers| self.added(asked, answers)))
+        let mut under_way: Vec<_> = asked.iter().map(ask).collect();
+        under_way.extend(lists.iter().map(|(home, _)| self.each.ask_list(&self.cred, *home)));
+        Next::All(under_way, Box::new(move |answers| self.added(asked, (homes, lists), answers)))
     }
 
-    fn added(mut self, asked: Vec<(usize, Group)>, answers: Vec<Result<Answer, CallError>>) -> Next {
+    fn added(
+        mut self,
+        asked: Vec<(usize, Group)>,
+        (homes, lists): (Homes, Vec<(Ino, List)>),
+        mut answers: Vec<Result<Answer, CallError>>,
+    ) -> Next {
+        let lists_now = answers.split_off(asked.len());
+        let mut now = lists.iter().zip(&lists_now);
+        // Names that moved meanwhile may have been counted at neither part.
+        let has_changed = now.any(|((home, list), now)| self.each.has_changed(*home, list, now));
+        if has_changed && self.rounds_left > 0 {
+            // Sums begin with what the homes say.
+            self.ask_again(&homes, |_| true);
+            return self.round();
+        }
         for ((_, group), answer) in asked.into_iter().zip(answers) {
             let stats = match stats_of(answer) {
                 Ok(stats) => stats,

@@ -208,8 +208,8 @@ fn each_call_goes_to_the_plate_of_its_inode() {
         Call::Query(Query::GetAttr { ino: there }),
         Call::Query(Query::Open { ino: there, want: access::READ }),
         Call::Query(Query::Access { ino: there, want: access::READ }),
-        Call::Query(Query::ReadDir { dir: there, cookie: 0, entries_max: 9, plus: true, as_part: false }),
-        Call::Query(Query::ReadDir { dir: there, cookie: 0, entries_max: 9, plus: false, as_part: false }),
+        Call::Query(Query::ReadDir { dir: there, cookie: 0, entries_max: 9, plus: true, part_end: None }),
+        Call::Query(Query::ReadDir { dir: there, cookie: 0, entries_max: 9, plus: false, part_end: None }),
         Call::Query(Query::ReadLink { ino: there }),
         Call::Query(Query::GetXattr { ino: there, name: b"user.x".to_vec() }),
         Call::Query(Query::ListXattr { ino: there }),
@@ -418,7 +418,7 @@ fn lookup_ends_at_the_owner() {
 fn listing_with_attributes_asks_the_owners() {
     let site = Site::new(tree);
     let list =
-        Call::Query(Query::ReadDir { dir: Ino::ROOT, cookie: 0, entries_max: 9, plus: true, as_part: false });
+        Call::Query(Query::ReadDir { dir: Ino::ROOT, cookie: 0, entries_max: 9, plus: true, part_end: None });
     let Ok(Answer::Entries { entries, end: true, .. }) = site.routed.call(&Cred::ROOT, list) else {
         panic!("not listed")
     };

@@ -10,5 +10,6 @@ mod restarts;
 mod rights;
 mod servers;
 mod site;
+mod split;
 mod stats;
 mod write_behind;

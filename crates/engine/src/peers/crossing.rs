@@ -156,6 +156,7 @@ impl Peers {
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
             | Op::SetFlags { .. }
+            | Op::Split { .. }
             | Op::Reclaim { .. } => return Err(Refusal::Stale),
         }
         self.attempts += 1;

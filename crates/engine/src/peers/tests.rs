@@ -113,6 +113,14 @@ fn directories_with_parts_are_whole_through_crashes() {
     check_load(Load::Parts, 2_020_000..2_021_500, 3, 3, (3, 3));
 }
 
+/// S144. Directories are split while clients use them, and change their permissions: each name is in one part.
+#[test]
+fn directories_are_split_whole_through_crashes() {
+    check_load(Load::Splits, 3_000_000..3_000_600, 2, 2, (0, 0));
+    check_load(Load::Splits, 3_010_000..3_012_000, 2, 3, (3, 0));
+    check_load(Load::Splits, 3_020_000..3_021_500, 3, 3, (3, 3));
+}
+
 /// S128. Policies are set while directories move: all plates agree on them, and on the realm of every directory.
 #[test]
 fn policies_hold_on_all_plates_while_directories_move() {

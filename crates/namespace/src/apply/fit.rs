@@ -62,6 +62,10 @@ impl Namespace {
     /// # Errors
     /// What does not fit.
     pub fn fit(&self, event: &Event, position: Position, shards: u16) -> Result<(), Misfit> {
+        if let Event::Parent { .. } = event {
+            // Whatever became of the inode since.
+            return Ok(());
+        }
         let footprint = event.footprint();
         for touch in footprint.inodes().iter().filter(|touch| self.owns(touch.ino)) {
             if touch.role == Role::Newborn && touch.ino.shard().0 >= shards {
@@ -74,7 +78,11 @@ impl Namespace {
                 let stays = footprint.names().filter(|other| other.before == Some(ino)).count() == 1;
                 require(ino, stays)?;
                 let is_dir = event.kind_of(ino) == Some(Kind::Dir);
-                self.can_lose(self.existing_dir(change.dir, position)?, (ino, is_dir), position)?;
+                let dir = self.existing_dir(change.dir, position)?;
+                if !matches!(event, Event::Moved { .. }) {
+                    self.may_lose_names(ino, dir.ino, position)?;
+                }
+                can_lose(dir, is_dir)?;
             }
         }
         for change in footprint.names() {
@@ -152,14 +160,12 @@ impl Namespace {
         Ok(inode)
     }
 
-    /// The directory can lose a name of the inode.
-    fn can_lose(&self, dir: &Inode, (ino, is_dir): (Ino, bool), position: Position) -> Result<(), Misfit> {
-        if self.owns(ino) {
-            let inode = self.existing(ino, position)?;
-            require(ino, inode.nlink > 0 && ino != dir.ino)?;
+    /// The inode can lose a name in a directory.
+    fn may_lose_names(&self, ino: Ino, dir: Ino, position: Position) -> Result<(), Misfit> {
+        if !self.owns(ino) {
+            return Ok(());
         }
-        let links_left = !is_dir || dir.nlink == 0 || dir.nlink > 2;
-        require(dir.ino, dir.entries() > 0 && links_left)
+        require(ino, self.existing(ino, position)?.nlink > 0 && ino != dir)
     }
 
     /// A name bears `expected`, if what it bears is in memory.
@@ -175,6 +181,12 @@ impl Namespace {
             _ => Ok(()),
         }
     }
+}
+
+/// The directory can lose a name.
+fn can_lose(dir: &Inode, is_dir: bool) -> Result<(), Misfit> {
+    let links_left = !is_dir || dir.nlink == 0 || dir.nlink > 2;
+    require(dir.ino, dir.entries() > 0 && links_left)
 }
 
 fn require(ino: Ino, holds: bool) -> Result<(), Misfit> {

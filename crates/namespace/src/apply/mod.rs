@@ -182,6 +182,10 @@ impl Namespace {
             Event::Parts { ino, parts } => self.apply_parts(*ino, parts, position),
             Event::Part { ino, .. } if !self.owns(*ino) => {}
             Event::Part { .. } => self.apply_part(event, position),
+            Event::Moved { kind, from, to, ino, name } => {
+                self.apply_moved((*from, *to), name, (*ino, *kind), position);
+            }
+            Event::Parent { ino, from, to } => self.apply_parent(*ino, (*from, *to), position),
             Event::Reclaim { ino, from_chunk } => self.reclaim(*ino, *from_chunk, position),
             Event::Swept { blocks } => {
                 for &block in blocks {
@@ -224,6 +228,9 @@ impl Namespace {
         }
         for change in footprint.names().filter(|_| !matches!(event, Event::Make { .. })) {
             needs.extend(missing(self.decoupled_root(change.dir).map(drop)));
+            if let Some(ino) = change.before.filter(|ino| self.owns(*ino)) {
+                needs.extend(missing(self.linked_as(ino, change.dir).map(drop)));
+            }
         }
         if !needs.is_empty() {
             return needs;
@@ -291,7 +298,13 @@ impl Namespace {
 
     /// Gives a name a target, or takes it away.
     #[inline]
-    fn set_entry(&mut self, dir: Ino, name: &Name, target: Option<(Ino, Kind)>, position: Position) {
+    pub(super) fn set_entry(
+        &mut self,
+        dir: Ino,
+        name: &Name,
+        target: Option<(Ino, Kind)>,
+        position: Position,
+    ) {
         if !self.owns(dir) {
             return;
         }
@@ -327,9 +340,10 @@ impl Namespace {
         inode.nlink = if is_dir { 0 } else { inode.nlink - 1 };
         inode.ctime = inode.ctime.max(time);
         if inode.nlink > 0 {
-            if let Some(left) = self.linked_less(ino, from) {
+            let known = self.linked_as(ino, from).unwrap_or(from);
+            if let Some(left) = self.linked_less(ino, known) {
                 let inode = self.changing(ino, position);
-                inode.parent = if inode.parent == from { left } else { inode.parent };
+                inode.parent = if inode.parent == known { left } else { inode.parent };
             }
             return;
         }
@@ -386,7 +400,7 @@ impl Namespace {
         self.move_to(ino, to, time, position);
         let dirs = |kind: Kind| u32::from(kind == Kind::Dir);
         if kind != Kind::Dir {
-            self.linked_moved(ino, from, to);
+            self.linked_moved(ino, self.linked_as(ino, from).unwrap_or(from), to);
         }
         let mut gained = dirs(kind);
         let mut lost = dirs(kind);
@@ -394,7 +408,7 @@ impl Namespace {
             Over::Exchanged { ino: other, kind: other_kind } => {
                 self.move_to(other, from, time, position);
                 if other_kind != Kind::Dir {
-                    self.linked_moved(other, to, from);
+                    self.linked_moved(other, self.linked_as(other, to).unwrap_or(to), from);
                 }
                 gained = gained.wrapping_sub(dirs(other_kind));
                 lost = lost.wrapping_sub(dirs(other_kind));

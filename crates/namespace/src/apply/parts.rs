@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use chiton_model::{Event, PartRange, encode_parts};
-use chiton_types::{Ino, Kind, Position};
+use chiton_types::{Ino, Kind, Name, Position};
 
 use crate::dirty::{DirtyKey, FRESH, REFERENCED};
 use crate::inode::{COMPLETE, INLINE, Inode};
@@ -51,6 +51,36 @@ impl Namespace {
         self.inode_count += 1;
         let range = [first.to_le_bytes(), last.to_le_bytes()].concat();
         self.set_content(*ino, range, true);
+    }
+
+    /// A name goes to a part.
+    pub(super) fn apply_moved(
+        &mut self,
+        (from, to): (Ino, Ino),
+        name: &Name,
+        (ino, kind): (Ino, Kind),
+        position: Position,
+    ) {
+        for (dir, target, change) in [(from, None, -1), (to, Some((ino, kind)), 1)] {
+            if self.owns(dir) {
+                self.set_entry(dir, name, target, position);
+                let dir = self.changing(dir, position);
+                dir.change_entries(change.into());
+                dir.change_subdirs(change * i32::from(kind == Kind::Dir));
+            }
+        }
+    }
+
+    /// An inode is in another inode of its directory.
+    pub(super) fn apply_parent(&mut self, ino: Ino, (from, to): (Ino, Ino), position: Position) {
+        // It may have ended since the plate of the directory named it.
+        if !self.owns(ino) || self.inodes.get(ino).is_none() {
+            return;
+        }
+        if self.inodes.get(ino).is_some_and(|inode| inode.parent == from) {
+            self.changing(ino, position).parent = to;
+        }
+        self.linked_moved(ino, from, to);
     }
 
     fn set_content(&mut self, ino: Ino, bytes: Vec<u8>, is_new: bool) {

@@ -21,11 +21,11 @@ mod xattr;
 
 mod namespace;
 
-pub use parts::with_parts;
+pub use parts::{split, with_parts};
 pub use state::{ContentIn, InodeFacts, PlanState};
 
 use chiton_model::{Event, Gone, Op, Rows};
-use chiton_types::{Cred, Ino, Name, Time};
+use chiton_types::{Cred, Ino, Name, Refusal, Time};
 
 use crate::fault::Fault;
 use crate::namespace::Namespace;
@@ -103,6 +103,8 @@ fn plan_one<S: PlanState>(
         Op::SetXattr { ino, name, value, how } => xattr::set_xattr(state, *ino, name, value, *how, ctx, out),
         Op::RemoveXattr { ino, name } => xattr::remove_xattr(state, *ino, name, ctx, out),
         Op::SetFlags { ino, flags } => attrs::set_flags(state, *ino, *flags, ctx, out),
+        // The engine plans it, which knows the plates.
+        Op::Split { .. } => Err(Refusal::Unsupported.into()),
         Op::Reclaim { ino } => content::reclaim(state, *ino, out),
     }
 }
@@ -111,9 +113,12 @@ impl Namespace {
     /// Brings what operations on names will look at into the processor's caches, all of it side by side. To be called
     /// with the next [`WARM_OPS`] or fewer. Changes nothing but time.
     pub fn warm(&self, ops: &[Op]) {
-        self.warm_names(ops.iter().take(WARM_OPS).filter_map(|op| match op {
-            Op::Make { parent, name, .. } | Op::Unlink { parent, name } => Some((*parent, name)),
-            _ => None,
+        self.warm_names(ops.iter().take(WARM_OPS).filter_map(|op| {
+            if let Op::Make { parent, name, .. } | Op::Unlink { parent, name } = op {
+                Some((*parent, name))
+            } else {
+                None
+            }
         }));
     }
 

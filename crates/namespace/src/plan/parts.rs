@@ -4,12 +4,18 @@
 //! - Parts have the attributes and access lists of the directory. Its parts end with its name.
 //! - Nobody changes a part alone.
 
+use std::ops::Range;
+
 use chiton_model::{Event, Over, PartRange, range_of};
 use chiton_types::{Attr, Ino, Kind, Refusal};
 
 use super::{InodeFacts, PlanState};
 use crate::fault::Fault;
+use crate::namespace::Namespace;
 use crate::permission;
+
+/// Names that are read at a time.
+const PAGE: usize = 4096;
 
 /// Adds to the events of an operation, from `from` on, those of parts.
 pub(super) fn extend<S: PlanState>(state: &S, out: &mut Vec<Event>, from: usize) -> Result<(), Fault> {
@@ -68,6 +74,76 @@ pub(super) fn is_empty<S: PlanState>(state: &S, dir: &InodeFacts) -> Result<bool
         }
     }
     Ok(true)
+}
+
+/// The events by which a directory has these parts from now on. Those at `newborn` begin to exist, with its attributes and the names in
+/// their ranges. They stand together in the list.
+///
+/// # Errors
+/// [`Fault::Missing`] of what is not known here; `Io` if some of the names cannot be read.
+pub fn split(
+    ns: &Namespace,
+    dir: Ino,
+    (parts, newborn): (Vec<PartRange>, Range<usize>),
+    out: &mut Vec<Event>,
+) -> Result<(), Fault> {
+    if ns.torn_dirs.contains(&dir) {
+        return Err(Refusal::Io.into());
+    }
+    let inode = ns.inode(dir)?;
+    let (mode, uid, gid, flags) = (inode.mode, inode.uid, inode.gid, inode.attr_flags() & Attr::SETTABLE);
+    // Callers see the latest time of all parts.
+    let (time, ctime) = (inode.mtime, inode.ctime);
+    let lists: Vec<(Vec<u8>, Vec<u8>)> = match ns.xattrs_of(inode)? {
+        Some(xattrs) => {
+            let lists = xattrs.0.iter().filter(|(name, _)| permission::is_list(name));
+            lists.map(|(name, value)| (name.clone(), value.clone())).collect()
+        }
+        None => Vec::new(),
+    };
+    let (mut moved, mut known_there) = (Vec::new(), Vec::new());
+    for part in &parts[newborn.clone()] {
+        let (first, last) = range_of(&parts, part.ino).unwrap_or_default();
+        let mut after = first.saturating_sub(1);
+        loop {
+            let page = ns.readdir(dir, after, PAGE)?;
+            let Some(end) = page.entries.last().map(|(.., cookie)| *cookie) else { break };
+            let names = page.entries.into_iter().take_while(|(.., cookie)| *cookie <= last);
+            for (name, ino, kind, _) in names {
+                // A file that has its only name here, on this plate, knows the directory: that is enough.
+                if kind == Kind::Dir || !ns.owns(ino) || ns.is_linked(ino) {
+                    known_there.push(Event::Parent { ino, from: dir, to: part.ino });
+                }
+                moved.push(Event::Moved { kind, from: dir, to: part.ino, ino, name });
+            }
+            if page.end || end >= last {
+                break;
+            }
+            after = end;
+        }
+    }
+    let needs: Vec<_> = known_there.iter().flat_map(|event| ns.needs(event)).collect();
+    if !needs.is_empty() {
+        return Err(Fault::Missing(needs));
+    }
+    out.push(Event::Parts { ino: dir, parts: parts.clone() });
+    for ino in parts[newborn].iter().map(|part| part.ino) {
+        let (first, last) = range_of(&parts, ino).unwrap_or_default();
+        out.push(Event::Part { home: dir, ino, first, last, mode, uid, gid, time });
+        let set = |(name, value): &(Vec<u8>, Vec<u8>)| Event::Xattr {
+            ino,
+            name: name.clone(),
+            value: Some(value.clone()),
+            ctime,
+        };
+        out.extend(lists.iter().map(set));
+        if flags != 0 {
+            out.push(Event::Flags { ino, ctime, flags });
+        }
+    }
+    out.append(&mut moved);
+    out.append(&mut known_there);
+    Ok(())
 }
 
 /// Adds to the events that make a directory those that give it parts. The first of them is the directory's own.

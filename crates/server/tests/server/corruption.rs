@@ -311,7 +311,7 @@ fn a_row_that_does_not_decode() {
 fn list(s: &EmbeddedSession, dir: Ino) -> (Vec<String>, bool) {
     let (mut names, mut cookie) = (Vec::new(), 0);
     loop {
-        match s.query(Query::ReadDir { dir, cookie, entries_max: 1_000, plus: false, as_part: false }) {
+        match s.query(Query::ReadDir { dir, cookie, entries_max: 1_000, plus: false, part_end: None }) {
             Ok(Answer::Entries { entries, end, .. }) => {
                 cookie = entries.last().map_or(cookie, |e| e.cookie);
                 names.extend(entries.iter().map(|e| e.name.to_string()));

@@ -239,7 +239,7 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
                     cookie: 0,
                     entries_max: 10,
                     plus: false,
-                    as_part: false,
+                    part_end: None,
                 }),
                 Call::Query(Query::Map { ino: f, offset: 0, len: 10 }),
                 Call::Query(Query::Resolve {
@@ -269,7 +269,7 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
             s.try_call(Call::Closed { inos: vec![f, f] }).expect("closes always pass");
             assert_eq!(s.list(out, false), [("job".to_owned(), job)], "the name is listed");
             let plus =
-                s.query(Query::ReadDir { dir: out, cookie: 0, entries_max: 9, plus: true, as_part: false });
+                s.query(Query::ReadDir { dir: out, cookie: 0, entries_max: 9, plus: true, part_end: None });
             let Ok(Answer::Entries { entries, .. }) = plus else { panic!("{plus:?}") };
             assert_eq!(entries[0].attr.is_some(), may_look);
         }

@@ -156,7 +156,7 @@ pub(crate) trait Asks {
         let mut names = Vec::new();
         let mut cookie = 0;
         loop {
-            let answer = self.query(Query::ReadDir { dir, cookie, entries_max: 500, plus, as_part: false });
+            let answer = self.query(Query::ReadDir { dir, cookie, entries_max: 500, plus, part_end: None });
             let Ok(Answer::Entries { entries, end, .. }) = answer else { panic!("{answer:?}") };
             for entry in entries {
                 assert!(entry.cookie > cookie || names.last().is_some(), "cookies ascend");

@@ -65,7 +65,7 @@ fn a_question_about_an_open_file_makes_its_writer_push() {
                 cookie: 0,
                 entries_max: 9,
                 plus: true,
-                as_part: false,
+                part_end: None,
             }) {
                 Ok(Answer::Entries { entries, .. }) => entries[0].attr.as_ref().expect("plus").0.size,
                 other => panic!("{other:?}"),

@@ -22,7 +22,7 @@ pub(crate) fn look(server: &Server) -> Result<Tree, String> {
         let node = node(&sessions, &*objects, ino).map_err(|what| format!("{path}/: {what}"))?;
         if node.kind == Kind::Dir {
             let query =
-                Query::ReadDir { dir: ino, cookie: 0, entries_max: 10_000, plus: false, as_part: false };
+                Query::ReadDir { dir: ino, cookie: 0, entries_max: 10_000, plus: false, part_end: None };
             match sessions.ask(ino, query)? {
                 Answer::Entries { entries, end: true, .. } => {
                     to_do.extend(

@@ -399,6 +399,7 @@ pub(super) fn change(op: &Op, call: usize, made: &Result<Option<Ino>, Refusal>) 
         | Op::RemoveXattr { .. }
         | Op::SetFlags { .. }
         | Op::RemoveTree { .. }
+        | Op::Split { .. }
         | Op::Reclaim { .. } => panic!("no scenario has {op:?}"),
     }
 }

@@ -75,7 +75,9 @@ pub(super) enum Load {
     Policies,
     /// Everything, in directories with parts, and they change their permissions.
     Parts,
-    /// The same, with files that get names in several directories, on both sides of the borders of policies.
+    /// The same in directories that get their parts while they have names.
+    Splits,
+    /// Everything, with files that get names in several directories, on both sides of the borders of policies.
     LinkedPolicies,
 }
 
@@ -258,14 +260,15 @@ impl Cluster {
             (Load::LinkedPolicies, 4..7) => (Load::Mixed, draw),
             (Load::LinkedPolicies, 7..10) => (Load::Mixed, 8),
             (Load::LinkedPolicies, _) => (Load::Policies, draw),
-            (Load::Parts, 12..) => (Load::Parts, draw),
-            (Load::Parts, _) => (Load::Mixed, draw),
+            (Load::Parts | Load::Splits, 12..) => (self.load, draw),
+            (Load::Parts | Load::Splits, _) => (Load::Mixed, draw),
             all => all,
         };
         let is_first = self.clients.iter().all(|client| client.sent.is_empty());
         let op = match (load, draw, file) {
             _ if self.load == Load::Parts && is_first => set_policy(Ino::ROOT, 2),
-            (Load::Parts, _, _) => {
+            (Load::Splits, 13, _) => Op::Split { dir },
+            (Load::Parts | Load::Splits, _, _) => {
                 let mode = Some(Mode([0o700, 0o755, 0o711][self.random.below(3)]));
                 Op::SetAttr { ino: dir, change: AttrChange { mode, ..AttrChange::default() } }
             }

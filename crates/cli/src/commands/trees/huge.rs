@@ -1,0 +1,148 @@
+//! `chiton huge`: directories whose names are on several plates.
+
+use std::path::PathBuf;
+
+use chiton_client::Client;
+use chiton_model::{PartRange, range_of};
+use chiton_trees::Place;
+use chiton_types::{Kind, Plates, Refusal, SHARDS_DEFAULT};
+use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+
+use super::Paths;
+use super::place::{self, Said};
+use crate::failure::{Failure, Outcome};
+use crate::progress::Work;
+
+/// Hashes of names are below this.
+const HASHES: f64 = (1u64 << 63) as f64;
+/// What an entry adds to the size of a directory.
+const ENTRY_BYTES: u64 = 32;
+/// From so many names on, several clients that create in a directory are held up by its one plate.
+const MANY_NAMES: u64 = 8_000;
+
+#[derive(Debug, Args)]
+pub(crate) struct HugeArgs {
+    #[command(subcommand)]
+    pub(crate) what: Huge,
+}
+
+/// Commands for huge directories.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Huge {
+    /// Show which plates have the names of directories.
+    #[command(
+        after_help = "Each name is in the part whose range has its hash. The share is that of the range: names are spread evenly.\n\nExamples:\n  chiton huge status /mnt/chiton/results\n  chiton huge status --server tcp:server:7117 /results --json"
+    )]
+    Status(Paths),
+    /// Spread the names of directories over all plates.
+    #[command(
+        after_help = "For directories in which many clients create files: one plate bounds how fast that is. Clients go on in them meanwhile. No client caches the names of such a directory any more, so one client alone is slower in it than before. There is no way back yet: copy the directory to a new one.\n\nThe server does the same by itself under the policies `huge: threshold` and `huge: auto`; see docs/policies.md. It asks for the owner of the directory, or root.\n\nExamples:\n  chiton huge split /mnt/chiton/results\n  chiton huge split --server tcp:server:7117 /results --json"
+    )]
+    Split(Paths),
+}
+
+pub(crate) fn huge(args: &HugeArgs) -> Outcome {
+    match &args.what {
+        Huge::Status(paths) => each(paths, "huge status", |client, _, place| parts_of(client, place)),
+        Huge::Split(paths) => each(paths, "huge split", split),
+    }
+}
+
+/// Prints the parts of directories, one after the other.
+fn each(
+    Paths { paths, at }: &Paths,
+    command: &str,
+    mut act: impl FnMut(&Client, &Said, &Place) -> Outcome<Vec<PartRange>>,
+) -> Outcome {
+    let (client, said) = place::open(at, paths, command)?;
+    let plates = Plates::new(SHARDS_DEFAULT, client.plates());
+    let mut shown: Vec<Value> = Vec::new();
+    for said in &said {
+        let place = said.place(&client)?;
+        if place.attr.kind != Kind::Dir {
+            return Err(Failure::failed(format!("{} is no directory: name one", said.path.display())));
+        }
+        let parts = act(&client, said, &place)?;
+        let names = client.getattr(place.attr.ino, None).map_or(place.attr.size, |entry| entry.attr.size);
+        let plate =
+            |part: &PartRange| plates.and_then(|plates| plates.of(part.ino)).map_or(0, |plate| plate.0);
+        let whole = vec![PartRange { first: 0, ino: place.attr.ino }];
+        let parts = if parts.is_empty() { whole } else { parts };
+        shown.push(json!({
+            "path": said.path,
+            "names": names / ENTRY_BYTES,
+            "plates": client.plates(),
+            "parts": parts.iter().map(|part| json!({
+                "inode": part.ino.0,
+                "plate": plate(part),
+                "first_hash": part.first,
+                "share": share(&parts, part),
+            })).collect::<Vec<_>>(),
+        }));
+        if !at.json {
+            print(said, &parts, names / ENTRY_BYTES, client.plates(), plate);
+        }
+    }
+    if at.json {
+        println!("{:#}", json!({ "directories": shown }));
+    }
+    Ok(())
+}
+
+fn parts_of(client: &Client, place: &Place) -> Outcome<Vec<PartRange>> {
+    client
+        .parts(place.attr.ino)
+        .map_err(|refusal| Failure::failed(format!("cannot look at the parts: {refusal}")))
+}
+
+fn split(client: &Client, said: &Said, place: &Place) -> Outcome<Vec<PartRange>> {
+    let work = Work::counting("splitting", "parts");
+    let wanted = u64::from(client.plates());
+    let parts = client.split(&client.caller(), place.attr.ino, |parts| {
+        work.count(parts as u64, wanted.max(parts as u64));
+    });
+    let shown: &PathBuf = &said.path;
+    let shown = shown.display();
+    parts.map_err(|refusal| {
+        Failure::failed(match refusal {
+            Refusal::Unsupported => format!(
+                "{shown} stays as it is: the file system has one plate; several come with chiton format --plates N, or a cluster"
+            ),
+            Refusal::CrossDevice => format!(
+                "{shown} stays as it is: its policy, or a client that has decoupled it or something in it, keeps its names together; chiton policy explain says which policy holds"
+            ),
+            Refusal::NotPermitted => {
+                format!("{shown} is not yours: its owner or root splits it")
+            }
+            other => format!("cannot split {shown}: {other}"),
+        })
+    })
+}
+
+/// The part of all names that an inode has.
+fn share(parts: &[PartRange], part: &PartRange) -> f64 {
+    let (first, last) = range_of(parts, part.ino).unwrap_or_default();
+    (last as f64).min(HASHES) / HASHES - first as f64 / HASHES
+}
+
+fn print(said: &Said, parts: &[PartRange], names: u64, plates: u16, plate: impl Fn(&PartRange) -> u16) {
+    println!("{}: {names} names", said.path.display());
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(["plate", "share", "inode"]);
+    for part in parts {
+        let share = format!("{:.1} %", share(parts, part) * 100.0);
+        table.add_row([plate(part).to_string(), share, part.ino.0.to_string()]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{}", table.trim_fmt());
+    if parts.len() == 1 && plates > 1 && names >= MANY_NAMES {
+        println!(
+            "One of {plates} plates has all names. If several clients create files in it: chiton huge split {}",
+            said.path.display()
+        );
+    }
+}
