@@ -22,7 +22,15 @@ const ENTRY_BYTES: u64 = 32;
 /// From so many names on, several clients that create in a directory are held up by its one plate.
 const MANY_NAMES: u64 = 8_000;
 
+const EXAMPLES: &str = "\
+Examples:
+  chiton huge status /mnt/chiton/results     which plates have its names, and whether a split is worth while
+  chiton huge split /mnt/chiton/results      spread its names over all plates
+
+The policies `huge: always`, `threshold` and `auto` do so without a command; see docs/policies.md.";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct HugeArgs {
     #[command(subcommand)]
     pub(crate) what: Huge,
