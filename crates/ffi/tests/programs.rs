@@ -26,6 +26,8 @@ fn libraries() -> PathBuf {
 
 /// Runs it, and returns what it printed.
 fn said(command: &mut Command) -> String {
+    // The path that cargo sets leads to an older library first, if one was built.
+    command.env("LD_LIBRARY_PATH", libraries());
     let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let (said, complaint) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{command:?}: {}\n{said}{complaint}", out.status);
