@@ -162,7 +162,7 @@ impl Engine {
                 Progress::Idle
             }
             // Made immutable after the tree was removed.
-            Err(Stop::Fail(Failure::Refused(Refusal::NotPermitted))) => self.make_mutable(ino, dir, m),
+            Err(Stop::Fail(Failure::Refused(Refusal::NotPermitted))) => self.make_mutable(again, dir, m),
             // A client took the name away meanwhile, or a later pass finds it again.
             Err(Stop::Fail(_)) => Progress::More,
         })
@@ -195,12 +195,20 @@ impl Engine {
         std::mem::take(&mut self.shards.emptying.is_due) | self.shards.splits.take_due()
     }
 
-    fn make_mutable(&mut self, ino: Ino, dir: Ino, m: &Moment) -> Progress {
-        for ino in [ino, dir] {
-            if self.shards.ns.attr(ino).is_ok_and(|attr| attr.flags & Attr::SETTABLE != 0)
-                && let Err(Stop::Missing(needs)) = self.operate_as_server(&Op::SetFlags { ino, flags: 0 }, m)
-            {
-                return Progress::NeedRows(needs);
+    /// What bears this name, or the directory, is not to change: from now on it may. The name is tried again by a later pass, or when the
+    /// clients that are asked for their leases have answered.
+    fn make_mutable(&mut self, name: Named, dir: Ino, m: &Moment) -> Progress {
+        for ino in [name.1, dir] {
+            if self.shards.ns.attr(ino).is_ok_and(|attr| attr.flags & Attr::SETTABLE == 0) {
+                continue;
+            }
+            match self.operate_as_server(&Op::SetFlags { ino, flags: 0 }, m) {
+                Err(Stop::Missing(needs)) => return Progress::NeedRows(needs),
+                Err(Stop::Wait(Wait::Leases(inos))) => {
+                    self.shards.emptying.wait(name, &inos, &mut self.clients.leases);
+                    return Progress::More;
+                }
+                _ => {}
             }
         }
         Progress::More
