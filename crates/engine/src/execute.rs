@@ -18,9 +18,9 @@ use crate::lingering::lets_linger;
 use crate::moment::{Health, Moment};
 use crate::opens::Opens;
 use crate::parts::{Clients, Output, Shards};
-use crate::peers::{made_elsewhere, unnumbered_key};
+use crate::peers::made_elsewhere;
 use crate::sessions::Slot;
-use crate::step::{Progress, Stop};
+use crate::step::Stop;
 use crate::volatile::NOT_JOURNALLED;
 use crate::wait_queue::Wait;
 use chiton_namespace::Namespace;
@@ -362,68 +362,6 @@ impl Engine {
             _ => LeaseMode::None,
         };
         Ok(Performed { position: done.position, outcome, lease, parent_leased: false })
-    }
-
-    /// One step of what the server does by itself: directories that have become large are split, and orphans that nobody has open freed.
-    pub fn run_background(&mut self, m: &Moment) -> Progress {
-        if self.recovery.is_some() || self.is_resending() || m.health != Health::Good {
-            return Progress::Idle;
-        }
-        if let Some(progress) = self.split_next(m) {
-            return progress;
-        }
-        let Some(&ino) = self.shards.reclaims.front() else { return Progress::Idle };
-        // What a decoupled client may bring back stays until its decoupling ends.
-        let is_pinned = match self.shards.ns.is_pinned(ino) {
-            Ok(is_pinned) => is_pinned,
-            Err(chiton_namespace::Fault::Missing(needs)) => return Progress::NeedRows(needs),
-            Err(_) => false,
-        };
-        if !self.shards.orphans.contains(&ino) || is_pinned {
-            self.shards.reclaims.pop_front();
-            return Progress::More;
-        }
-        // A removed directory is emptied also while a client has it open.
-        if let Some(progress) = self.empty_removed(ino, m) {
-            return progress;
-        }
-        if self.clients.opens.is_open(ino) {
-            self.shards.reclaims.pop_front();
-            return Progress::More;
-        }
-        match self.operate_as_server(&Op::Reclaim { ino }, m) {
-            Ok(outcome) if outcome.gone.is_some_and(|gone| gone.orphan) => Progress::More,
-            Err(Stop::Missing(needs)) => Progress::NeedRows(needs),
-            Err(Stop::Wait(_) | Stop::Yield) => Progress::Idle,
-            Ok(_) | Err(Stop::Fail(_)) => {
-                self.shards.orphans.remove(&ino);
-                self.shards.reclaims.pop_front();
-                Progress::More
-            }
-        }
-    }
-
-    pub(crate) fn operate_as_server(&mut self, op: &Op, m: &Moment) -> Result<Outcome, Stop> {
-        let call = OpCall {
-            session: SessionId(0),
-            slot: Slot::SERVER,
-            seq: Seq(0),
-            again: None,
-            cred: &Cred::ROOT,
-            open: false,
-            leases: false,
-            acknowledged: None,
-            late: None,
-            unnumbered: unnumbered_key(0, 0),
-            op,
-        };
-        self.counters.count(op.counter());
-        let done = self.execute(&call, m);
-        // It does not get into the wait queue, which asks other plates for what a request waits for.
-        if let Err(Stop::Wait(wait)) = &done {
-            self.ask_for(wait);
-        }
-        done.map(|done| done.outcome)
     }
 }
 

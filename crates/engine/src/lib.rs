@@ -24,6 +24,7 @@ mod lifecycle;
 mod session_expiry;
 mod sessions;
 
+mod background;
 mod dedup;
 mod dispatch;
 mod execute;

@@ -5,6 +5,7 @@
 //! none; the tree fits over plates; nothing is guarded, owed or under way.
 
 mod cluster;
+mod load;
 mod placing;
 mod plate;
 mod policies;
@@ -14,7 +15,8 @@ use chiton_namespace::Fault;
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, PlateId, Plates, Position, Seq, SessionId};
 use chiton_wire::{Again, Call, OpKey, PeerMessage, Request};
 
-use cluster::{Client, Cluster, Load, Sent, session};
+use cluster::{Client, Cluster, Sent, session};
+use load::Load;
 
 use super::Peers;
 use crate::moment::Health;

@@ -9,6 +9,7 @@ use chiton_types::{
 };
 use chiton_wire::{Again, Answer, Call, Failure, PeerMessage, Recall, Reply, Request};
 
+use super::load::Load;
 use super::placing::set_policy;
 use super::plate::{Node, SHARDS, start};
 use crate::formatted::Formatted;
@@ -62,23 +63,6 @@ pub(super) struct Cluster {
     pub(super) seed: u64,
     /// One step in so many is a fault, as long as faults are left.
     pub(super) fault_every: usize,
-}
-
-/// What clients do.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Load {
-    /// Everything.
-    Mixed,
-    /// They make a few directories and move them.
-    Moves,
-    /// The same, and they set policies and remove them.
-    Policies,
-    /// Everything, in directories with parts, and they change their permissions.
-    Parts,
-    /// The same in directories that get their parts while they have names.
-    Splits,
-    /// Everything, with files that get names in several directories, on both sides of the borders of policies.
-    LinkedPolicies,
 }
 
 /// What may happen next.

@@ -6,7 +6,8 @@ use chiton_types::{Cred, Epoch, Ino, Mode, Name, PlateId, Seq};
 use chiton_wire::{Answer, Call, PeerMessage, Request};
 
 use super::check_load;
-use super::cluster::{Cluster, Load, session};
+use super::cluster::{Cluster, session};
+use super::load::Load;
 use crate::step::{Command, Progress, Step};
 
 fn name(text: &str) -> Name {

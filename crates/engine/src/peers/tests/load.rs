@@ -1,0 +1,18 @@
+//! What the clients of a schedule do.
+
+/// What clients do.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Load {
+    /// Everything.
+    Mixed,
+    /// They make a few directories and move them.
+    Moves,
+    /// The same, and they set policies and remove them.
+    Policies,
+    /// Everything, in directories with parts, and they change their permissions.
+    Parts,
+    /// The same in directories that get their parts while they have names.
+    Splits,
+    /// Everything, with files that get names in several directories, on both sides of the borders of policies.
+    LinkedPolicies,
+}
