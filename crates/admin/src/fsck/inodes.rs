@@ -349,7 +349,7 @@ fn check_links(run: &mut Run<'_>, i: &Record, found: &mut Found) -> Result<(), C
     let ino = i.ino;
     let list = if found.names > 1 { &found.dirs[..] } else { &[] };
     found.listed.sort_unstable();
-    if found.listed != list {
+    if found.listed != list && !lists_homes(run, &found.listed, list)? {
         // Sorted like the names.
         let is = list.iter().copied().map(Ino).collect();
         run.report(Problem::WrongHardLinks { ino, is })?;
@@ -365,11 +365,39 @@ fn check_links(run: &mut Run<'_>, i: &Record, found: &mut Found) -> Result<(), C
         run.report(Problem::WrongLinkCount { ino, says: i.nlink, is: found.names })?;
     }
     match found.dirs.first() {
-        Some(&lowest) if !found.dirs.contains(&i.parent.0) => {
+        Some(&lowest)
+            if !found.dirs.contains(&i.parent.0) && !lists_one_of(run, i.parent.0, &found.dirs)? =>
+        {
             run.report(Problem::WrongParent { ino, says: i.parent, is: Ino(lowest) })
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a directory has one of these as its part. A file stays with the home when its name moves to a part.
+fn lists_one_of(run: &Run<'_>, home: u64, dirs: &[u64]) -> Result<bool, CheckError> {
+    let parts = parts_in(run.rows.joint, Ino(home))?;
+    Ok(parts.iter().any(|part| dirs.contains(&part.ino.0)))
+}
+
+/// Whether these are the directories of a file's names, some of them homes in place of their parts.
+fn lists_homes(run: &Run<'_>, listed: &[u64], dirs: &[u64]) -> Result<bool, CheckError> {
+    let mut left = dirs.to_vec();
+    for dir in listed {
+        let at = match left.iter().position(|other| other == dir) {
+            None => {
+                let parts = parts_in(run.rows.joint, Ino(*dir))?;
+                let is_its = |other: &u64| parts.iter().any(|part| part.ino.0 == *other);
+                left.iter().position(is_its)
+            }
+            at => at,
+        };
+        match at {
+            Some(at) => left.swap_remove(at),
+            None => return Ok(false),
+        };
+    }
+    Ok(left.is_empty())
 }
 
 /// Checks access control lists against the inode's flags.

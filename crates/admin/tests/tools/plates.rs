@@ -271,3 +271,26 @@ fn a_directory_fits_its_parts() {
     let found = names(check(tmp.path()).1);
     assert!(found.contains(&("missing-part", Some(home))), "{found:?}");
 }
+
+#[test]
+fn a_split_directory_is_whole() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let (server, dirs) = populated(tmp.path());
+    let dir = make(&server, dirs[0], "split", Make::Dir);
+    let mut file = dir;
+    for n in 0..40 {
+        file = make(&server, dir, &format!("f{n}"), Make::File { content: Vec::new() });
+        if n < 4 {
+            make(&server, dir, &format!("d{n}"), Make::Dir);
+        }
+    }
+    let plate = chiton_types::Plates::new(6, 3).expect("plates").of(dir).expect("a plate");
+    let link = |ino: Ino, name: &str| {
+        let op = Op::Link { ino, parent: dir, name: Name::try_from(name).expect("a name") };
+        ask(&server, plate, Call::Op { op, open: false });
+    };
+    link(file, "l1");
+    ask(&server, plate, Call::Op { op: Op::Split { dir }, open: false });
+    server.shutdown().expect("ends in order");
+    assert_eq!(check(tmp.path()).1, []);
+}
