@@ -313,22 +313,30 @@ impl Peers {
             let footprint = event.footprint();
             plates.extend(footprint.inodes().iter().filter_map(|touch| self.other_of(touch.ino)));
         }
-        if plates.is_empty() {
-            return;
-        }
-        let count = events.len() as u32;
-        let mut bytes = Vec::new();
-        for event in &*events {
-            event.encode(&mut bytes);
-        }
-        events.extend(plates.into_iter().map(|to| Event::Owes {
-            to,
-            number: self.others[&to].last_owed + 1,
-            session: key.session,
-            seq: key.seq,
-            count,
-            events: bytes.clone(),
-        }));
+        // A split has very many, of which each plate needs few.
+        let is_for = |event: &Event, to: PlateId| {
+            let is_of_split =
+                matches!(event, Event::Part { .. } | Event::Moved { .. } | Event::Parent { .. });
+            !is_of_split
+                || event.footprint().inodes().iter().any(|touch| self.plates.of(touch.ino) == Some(to))
+        };
+        let owed = plates.into_iter().map(|to| {
+            let (mut count, mut bytes) = (0, Vec::new());
+            for event in events.iter().filter(|event| is_for(event, to)) {
+                event.encode(&mut bytes);
+                count += 1;
+            }
+            Event::Owes {
+                to,
+                number: self.others[&to].last_owed + 1,
+                session: key.session,
+                seq: key.seq,
+                count,
+                events: bytes,
+            }
+        });
+        let owed: Vec<Event> = owed.collect();
+        events.extend(owed);
     }
 
     /// The events of an operation are written, the last at this position. Guards at plates to which nothing is owed end.
