@@ -65,8 +65,11 @@ impl PartLists {
             *known = Known::default();
         }
         if list.is_empty() {
+            // It had parts if a server has lost the split.
+            known.lists.remove(&dir);
             known.plain.insert(dir);
         } else {
+            known.plain.remove(&dir);
             known.lists.insert(dir, list.into());
             self.any.store(true, Ordering::Relaxed);
         }
@@ -370,5 +373,26 @@ fn with_attr(answer: Answer, of: Attr) -> Answer {
             Answer::Resolved(resolved)
         }
         answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_holds_until_another_is_learnt() {
+        let (dir, part) = (Ino(1), Ino(2));
+        let lists = PartLists::default();
+        let high = (0..).map(|n| Name::try_from(format!("f{n}").as_str()).expect("a name"));
+        let name = high.into_iter().find(|name| name.hash64() >= 1 << 62).expect("half of them");
+        assert!(!lists.knows(dir));
+        lists.learn(dir, Vec::new());
+        assert_eq!((lists.knows(dir), lists.place(dir, &name)), (true, dir));
+        lists.learn(dir, chiton_model::equal_parts(&[dir, part]));
+        assert_eq!((lists.knows(dir), lists.place(dir, &name)), (true, part));
+        // The server has lost the split in a crash.
+        lists.learn(dir, Vec::new());
+        assert_eq!((lists.knows(dir), lists.place(dir, &name)), (true, dir));
     }
 }
