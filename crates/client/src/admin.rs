@@ -1,6 +1,6 @@
 //! Questions of administrators.
 
-use chiton_types::{PlateId, Refusal};
+use chiton_types::{Ino, PlateId, Refusal};
 use chiton_wire::{Answer, Call};
 
 use crate::Client;
@@ -33,5 +33,10 @@ impl Client {
     /// The number of plates of the file system.
     pub fn plates(&self) -> u16 {
         self.service.plates()
+    }
+
+    /// The plate that has an inode.
+    pub fn plate_of(&self, ino: Ino) -> PlateId {
+        self.service.plate_of(ino)
     }
 }

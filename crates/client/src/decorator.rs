@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chiton_types::{Ino, Position, Refusal, SessionId};
+use chiton_types::{Ino, PlateId, Position, Refusal, SessionId};
 
 use crate::Recalls;
 use crate::service::{CallError, Connection, Interrupted, Service, Session};
@@ -43,6 +43,10 @@ impl<D: Decorator> Session for D {
 
     fn needs_commit(&self) -> bool {
         self.inner().needs_commit()
+    }
+
+    fn plate_of(&self, ino: Ino) -> PlateId {
+        self.inner().plate_of(ino)
     }
 
     fn plates(&self) -> u16 {

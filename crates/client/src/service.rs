@@ -191,6 +191,11 @@ pub trait Session: Send + Sync {
         1
     }
 
+    /// The plate that has an inode.
+    fn plate_of(&self, _ino: Ino) -> PlateId {
+        PlateId(0)
+    }
+
     /// True once after answered operations were lost.
     fn take_lost(&self) -> bool {
         false

@@ -516,6 +516,10 @@ impl Session for Routed {
         self.0.services.iter().any(|service| service.needs_commit())
     }
 
+    fn plate_of(&self, ino: Ino) -> PlateId {
+        self.0.plates.of(ino).unwrap_or_default()
+    }
+
     fn plates(&self) -> u16 {
         self.0.plates.count()
     }

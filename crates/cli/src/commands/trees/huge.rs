@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use chiton_client::Client;
 use chiton_model::{PartRange, range_of};
 use chiton_trees::Place;
-use chiton_types::{Kind, Plates, Refusal, SHARDS_DEFAULT};
+use chiton_types::{Kind, Refusal};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
@@ -65,7 +65,6 @@ fn each(
     mut act: impl FnMut(&Client, &Said, &Place) -> Outcome<Vec<PartRange>>,
 ) -> Outcome {
     let (client, said) = place::open(at, paths, command)?;
-    let plates = Plates::new(SHARDS_DEFAULT, client.plates());
     let mut shown: Vec<Value> = Vec::new();
     for said in &said {
         let place = said.place(&client)?;
@@ -74,8 +73,7 @@ fn each(
         }
         let parts = act(&client, said, &place)?;
         let names = client.getattr(place.attr.ino, None).map_or(place.attr.size, |entry| entry.attr.size);
-        let plate =
-            |part: &PartRange| plates.and_then(|plates| plates.of(part.ino)).map_or(0, |plate| plate.0);
+        let plate = |part: &PartRange| client.plate_of(part.ino).0;
         let whole = vec![PartRange { first: 0, ino: place.attr.ino }];
         let parts = if parts.is_empty() { whole } else { parts };
         shown.push(json!({
