@@ -317,7 +317,6 @@ fn stats_of(answer: Result<Answer, CallError>) -> Result<Vec<StatResult>, Failur
     match answer {
         Ok(Answer::Stats(stats)) => Ok(stats),
         Ok(_) => Err(Failure::Refused(Refusal::Io)),
-        Err(CallError::Refused(refusal)) => Err(Failure::Refused(refusal)),
-        Err(CallError::NeedGroups) => Err(Failure::NeedGroups),
+        Err(error) => Err(error.failure()),
     }
 }
