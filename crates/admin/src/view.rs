@@ -141,7 +141,7 @@ impl View {
         self.opened.cut.ask(self.plate, words)
     }
 
-    /// What is damaged in the plate's journal, in words; nothing if it is whole.
+    /// The damage in the plate's journal, in words; nothing if it is whole.
     ///
     /// # Errors
     /// In words.

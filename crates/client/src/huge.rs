@@ -21,7 +21,7 @@ impl Client {
     }
 
     /// Gives a directory a part on each plate, with the names in its range, and returns the parts. Others go on in it meanwhile. A directory of
-    /// very many names takes several steps: `progress` is told how many parts there are after each. A directory that has its parts stays as
+    /// very many names takes several steps: `progress` gets the number of parts after each. A directory that has its parts stays as
     /// it is.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
-//! What the server does by itself, beside requests: it splits directories that have become large, and frees what has no name.
+//! The server's own work, beside requests: it splits directories that have become large, and frees inodes without names.
 //!
-//! Invariant: each step is an ordinary operation, or nothing: it waits for what a client's would wait for.
+//! Invariant: each step is an ordinary operation, or nothing: it waits for whatever a client's operation would wait for.
 
 use chiton_model::{Op, Outcome};
 use chiton_types::{Cred, Seq, SessionId};
@@ -13,7 +13,7 @@ use crate::sessions::Slot;
 use crate::step::{Progress, Stop};
 
 impl Engine {
-    /// One step of what the server does by itself: directories that have become large are split, and orphans that nobody has open freed.
+    /// One step of the server's own work: it splits directories that have become large, and frees orphans that nobody has open.
     pub fn run_background(&mut self, m: &Moment) -> Progress {
         if self.recovery.is_some() || self.is_resending() || m.health != Health::Good {
             return Progress::Idle;
@@ -22,7 +22,7 @@ impl Engine {
             return progress;
         }
         let Some(&ino) = self.shards.reclaims.front() else { return Progress::Idle };
-        // What a decoupled client may bring back stays until its decoupling ends.
+        // A decoupled client may bring it back: it stays until the decoupling ends.
         let is_pinned = match self.shards.ns.is_pinned(ino) {
             Ok(is_pinned) => is_pinned,
             Err(chiton_namespace::Fault::Missing(needs)) => return Progress::NeedRows(needs),

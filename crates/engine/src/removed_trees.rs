@@ -195,8 +195,8 @@ impl Engine {
         std::mem::take(&mut self.shards.emptying.is_due) | self.shards.splits.take_due()
     }
 
-    /// What bears this name, or the directory, is not to change: from now on it may. The name is tried again by a later pass, or when the
-    /// clients that are asked for their leases have answered.
+    /// The inode with this name, or the directory, is immutable or append-only: from now on it may change. The name is tried again by a
+    /// later pass, or when the clients that are asked for their leases have answered.
     fn make_mutable(&mut self, name: Named, dir: Ino, m: &Moment) -> Progress {
         for ino in [name.1, dir] {
             if self.shards.ns.attr(ino).is_ok_and(|attr| attr.flags & Attr::SETTABLE == 0) {

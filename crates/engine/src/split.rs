@@ -167,7 +167,7 @@ impl Engine {
 
 impl Shards {
     fn note_size(&mut self, dir: Ino, slot: Slot) {
-        // What is not in memory was not changed.
+        // The directory is in memory if the operation has changed it.
         let Ok(entries) = self.ns.entries_of(dir) else { return };
         if entries >= LOOKED_AT && !entries.is_multiple_of(LOOKED_AT) {
             return;

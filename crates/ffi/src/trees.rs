@@ -52,7 +52,7 @@ impl Follower {
         }
     }
 
-    /// What the call as a whole returns.
+    /// The result of the call as a whole.
     fn result(self, asked: &str, path: &[u8]) -> Result<c_int, Failure> {
         match self.first {
             Some(Refused { path, doing, refusal }) => {

@@ -681,7 +681,7 @@ events! {
     /// A name goes from an inode of a directory to another one of the same directory, a part that begins to exist. Whatever it names
     /// stays as it is.
     36 "moved" Moved {
-        /// The type of what it names.
+        /// The type of the inode that it names.
         kind: Kind,
         from: Ino,
         to: Ino,

@@ -129,7 +129,7 @@ fn online(args: &Fsck, client: &Arc<Client>, options: &Options, bar: &ProgressBa
             bar.suspend(|| print(args, &finding, false));
         };
         match check_online(client, options, &mut report, &mut |p| show(bar, p)) {
-            // What is printed cannot be taken back.
+            // A finding that is printed cannot be taken back.
             Err(CheckError::Lost(lost)) if lost.has_moved && findings == 0 && checks < CHECKS_MAX => {
                 checks += 1;
                 bar.suspend(|| chiton_runtime::log_line!("chiton: {lost}: checking again"));

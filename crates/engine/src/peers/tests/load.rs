@@ -1,6 +1,6 @@
-//! What the clients of a schedule do.
+//! The operations that the clients of a schedule carry out.
 
-/// What clients do.
+/// The operations of clients.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Load {
     /// Everything.
