@@ -118,6 +118,12 @@ impl Engine {
         by_requests.into_iter().chain(self.clients.expired_wanted()).chain(by_peers).min()
     }
 
+    /// The lowest position whose durability a waiting request waits for.
+    #[inline]
+    pub fn durable_awaited(&self) -> Option<Position> {
+        self.queue.waiting.durable_wanted()
+    }
+
     /// There may be room again (a checkpoint ended, or health changed).
     pub fn room_changed(&mut self) {
         self.wake_where(|wait| *wait == Wait::Room);

@@ -156,6 +156,15 @@ impl Tail {
         self.wake_committer(&state);
     }
 
+    /// Asks for a commit up to a position at least; nothing happens if one that goes so far was asked for.
+    pub(crate) fn request_upto(&self, position: Position) {
+        let mut state = self.state.lock();
+        if position > state.wanted {
+            state.wanted = position;
+            self.wake_committer(&state);
+        }
+    }
+
     pub(crate) fn wait_durable(&self, position: Position) -> Result<(), JournalError> {
         self.wait(position, &|_| false)
     }
@@ -178,12 +187,7 @@ impl Tail {
         if self.durable() >= position {
             return Ok(());
         }
-        let mut state = self.state.lock();
-        if position > state.wanted {
-            state.wanted = position;
-            self.wake_committer(&state);
-        }
-        drop(state);
+        self.request_upto(position);
         let mut gate = self.gate.lock();
         loop {
             if self.durable() >= position {

@@ -212,6 +212,11 @@ impl Journal {
         self.tail.request();
     }
 
+    /// Asks for a commit of what was appended up to a position, if none was asked for that goes so far.
+    pub fn request_commit_upto(&self, position: Position) {
+        self.tail.request_upto(position);
+    }
+
     /// Registers a function that is called with the durable position after each commit, on the committer's thread.
     /// It must not close the journal or register hooks.
     pub fn on_durable(&self, listener: Box<dyn Fn(Position) + Send>) {

@@ -143,9 +143,7 @@ impl Plate {
             }
         }
         self.append(&mut engine, m);
-        if !self.peers.is_alone() {
-            self.note_wanted(&mut engine);
-        }
+        self.note_wanted(&mut engine);
         if engine.take_background_due() {
             self.waiters.commits.scheduler_wake_up.wake();
         }
@@ -167,12 +165,16 @@ impl Plate {
         }
     }
 
-    /// Notes the position that the engine waits for: a request of this plate, or another plate, goes on when it is durable.
+    /// Notes the position that the engine waits for: a request of this plate, or another plate, goes on when it is durable. A request
+    /// may have begun to wait on any thread that used the engine, so its commit is asked for here.
+    #[inline]
     fn note_wanted(&self, engine: &mut Engine) {
         let Some(position) = engine.durable_wanted() else { return };
         self.waiters.commits.engine_waits(position);
         if engine.wants_commit_now() {
             self.journal.request_commit();
+        } else if let Some(awaited) = engine.durable_awaited() {
+            self.journal.request_commit_upto(awaited);
         }
         if self.waiters.commits.engine_is_due(self.journal.durable()) {
             // It became durable before it was noted.
@@ -215,5 +217,115 @@ impl Plate {
             // The frames stay and are tried again with the next ones; until then nothing is changed any more.
             Err(error) => self.set_health(Err(&error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use chiton_journal::{MemoryPlace, Shape};
+    use chiton_metastore::MemoryMetastore;
+    use chiton_model::{Make, Op, XattrHow};
+    use chiton_objects::MemoryObjects;
+    use chiton_runtime::{SeededWorld, SharedWorld, thread};
+    use chiton_types::{Cred, Epoch, Ino, Mode, Name, Seq, SessionId};
+    use chiton_wire::{Call, Request};
+
+    use crate::builder::Builder;
+    use crate::peers::Peers;
+    use crate::plate::Plate;
+    use crate::role::Role;
+    use crate::{FormatOptions, Server, ServerOptions, Stores, io_pool};
+    use chiton_engine::Step;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    /// A plate without a scheduler, whose clock stands, and whose journal commits only what it is asked to.
+    fn plate() -> Arc<Plate> {
+        let (meta, place) = (Arc::new(MemoryMetastore::new()), Arc::new(MemoryPlace::new(Shape::Grows)));
+        let world: SharedWorld = Arc::new(SeededWorld::new(1));
+        let stores = || {
+            let meta = meta.clone();
+            Stores {
+                objects: Arc::new(MemoryObjects::new()),
+                open_meta: Box::new(move || {
+                    meta.crash();
+                    Ok(meta.clone())
+                }),
+                place: place.clone(),
+                objects_address: String::new(),
+            }
+        };
+        let info = Server::format_with(&[stores()], &FormatOptions::default(), &world).expect("formats");
+        let journal = chiton_journal::Options { flush_interval: LONG, ..chiton_journal::Options::default() };
+        let options = ServerOptions { journal, log: Arc::new(|_| {}), ..ServerOptions::default() };
+        let builder = Builder::new(options, world, io_pool::none(), Peers::new(info.plates()));
+        let (parts, _) = Role::serving_plates(&info, vec![stores()]).parts();
+        builder.build(parts.into_iter().next().expect("one")).expect("builds")
+    }
+
+    fn request(op: Op) -> Request {
+        Request {
+            id: 1,
+            seq: Seq(0),
+            settled: Seq(0),
+            epoch: Epoch(0),
+            again: None,
+            cred: Cred::ROOT,
+            call: Call::Op { op, open: false },
+        }
+    }
+
+    /// A request may begin to wait for its commit on any thread: the scheduler carries out those that waited for rows. Nothing but the
+    /// flush interval, or the scheduler's next look, made it durable then.
+    #[test]
+    fn a_commit_that_a_request_waits_for_is_asked_for_on_every_thread() {
+        let plate = plate();
+        let session = SessionId(1_000);
+        let opened = plate.with_engine(|engine, m| engine.open_session(session, 0, "test", true, m));
+        assert!(opened.is_ok());
+        let ask = |op| {
+            let mut step = plate.with_engine(|engine, m| engine.request(session, request(op), m));
+            loop {
+                match step {
+                    Step::Done(reply) => panic!("answered before it was durable: {reply:?}"),
+                    Step::Waiting(_) => return,
+                    Step::NeedRows(task, needs) => {
+                        let generation = plate.engine.lock().namespace().generation();
+                        plate.supply(&needs, generation).expect("rows");
+                        step = plate.with_engine(|engine, m| engine.retry(task, m));
+                    }
+                }
+            }
+        };
+        let durable = || {
+            let last = plate.journal.last();
+            for _ in 0..1_000 {
+                if plate.journal.durable() == last {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            panic!("{} of {last} is durable", plate.journal.durable());
+        };
+        let policy = b"acknowledge: durable".to_vec();
+        ask(Op::SetXattr {
+            ino: Ino::ROOT,
+            name: b"chiton.policy".to_vec(),
+            value: policy,
+            how: XattrHow::Set,
+        });
+        durable();
+        plate.with_engine(|engine, m| engine.durable_advanced(m));
+        let make = Make::File { content: Vec::new() };
+        ask(Op::Make {
+            parent: Ino::ROOT,
+            name: Name::new(b"file").expect("a name"),
+            make,
+            mode: Mode(0o644),
+        });
+        durable();
     }
 }
