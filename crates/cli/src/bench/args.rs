@@ -80,6 +80,8 @@ pub(crate) enum Group {
     Subtrees,
     /// Creates in different directories with two plates, beside one; directories made and removed over plates.
     Plates,
+    /// One directory that many clients share beside one for each, splits, a million names, listings with attributes.
+    Huge,
     /// Calls to a server that measures them, beside one that does not.
     Metrics,
     /// rm -r, cp -r and du of many small files by batches, beside one call for each name.

@@ -8,6 +8,7 @@ pub(crate) mod args;
 mod batches;
 mod durable;
 mod engine;
+mod huge;
 mod loads;
 mod metrics;
 mod mount;
@@ -60,7 +61,7 @@ fn run_all(args: &BenchAll) -> Outcome {
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
-    let groups: [(Group, &str, Measure); 14] = [
+    let groups: [(Group, &str, Measure); 15] = [
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
@@ -72,6 +73,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Restart, "restart", restart::measure),
         (Group::Subtrees, "subtrees", subtrees::measure),
         (Group::Plates, "several plates", plates::measure),
+        (Group::Huge, "huge directories", huge::measure),
         (Group::Metrics, "the cost of metrics", metrics::measure),
         (Group::Trees, "whole trees", trees::measure),
         (Group::Readers, "readers of a file during writes", readers::measure),
