@@ -27,7 +27,7 @@ pub(crate) struct Going {
     /// Components, the last one first.
     todo: Vec<Vec<u8>>,
     /// The inode that it has led to. It is not looked at yet.
-    at: Ino,
+    pub(crate) at: Ino,
     /// The directory in which that was found by its name.
     below: Option<Ino>,
     follow: bool,

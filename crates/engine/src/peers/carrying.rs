@@ -114,6 +114,8 @@ impl Engine {
             Some(resolving) => (resolving.going.clone(), resolving.hops + 1, resolving.tries),
             None => (Going::begin(self.settings.root, *from, path, *follow)?, 1, 0),
         };
+        // Another plate may have named a part that it is about to make here.
+        self.await_birth(going.at)?;
         let next = match self.queries(cred, slot, m).walk(&mut going)? {
             Carried::ToTheEnd => return Ok(Answer::Resolved(going.passed)),
             Carried::To(next) => next,
