@@ -266,6 +266,7 @@ impl Client {
             Op::Write { .. }
             | Op::Remap { .. }
             | Op::Split { .. }
+            | Op::Fold { .. }
             | Op::Reclaim { .. }
             | Op::MakeUnnamed { .. }
             | Op::LinkUnnamed { .. } => Err(Refusal::Invalid),

@@ -160,6 +160,8 @@ impl Engine {
             let (planned, numbers) = self.plan_split(call, *dir, m)?;
             newborn_parts = numbers;
             planned
+        } else if let Op::Fold { dir } = call.op {
+            self.plan_fold(call, *dir, is_settled, m)?
         } else if sets_policy(call.op) {
             let holders =
                 if is_settled { SmallVec::new() } else { self.clients.leases.any_names_conflict(m.mono) };

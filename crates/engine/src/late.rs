@@ -251,7 +251,8 @@ fn can_be_late(op: &Op) -> bool {
         | Op::MakeUnnamed { .. }
         | Op::LinkUnnamed { .. }
         | Op::RemoveTree { .. }
-        | Op::Split { .. } => false,
+        | Op::Split { .. }
+        | Op::Fold { .. } => false,
     }
 }
 

@@ -28,6 +28,7 @@ mod background;
 mod dedup;
 mod dispatch;
 mod execute;
+mod fold;
 mod late;
 mod query;
 mod stat_each;

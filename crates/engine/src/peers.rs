@@ -72,6 +72,8 @@ pub(crate) struct Peers {
     guards: BTreeMap<Ino, Guard>,
     /// Own moves of directories that keep the token, with the positions of their decisions.
     moves: BTreeMap<OpKey, Position>,
+    /// Directories that are being folded, by the last steps.
+    folds: BTreeMap<Ino, FoldStep>,
     /// Paths that other plates carry on for clients of this one.
     carried: carrying::Carrying,
     /// Everything up to here is durable.
@@ -145,6 +147,15 @@ struct Guard {
     position: Position,
 }
 
+/// A step of folding a directory.
+#[derive(Clone, Copy)]
+struct FoldStep {
+    /// Of its decision.
+    position: Position,
+    /// The folded parts end with it.
+    is_last: bool,
+}
+
 /// A lent range of numbers.
 #[derive(Clone, Copy)]
 struct Lent {
@@ -174,6 +185,7 @@ impl Peers {
                 crossings: BTreeMap::new(),
                 guards: BTreeMap::new(),
                 moves: BTreeMap::new(),
+                folds: BTreeMap::new(),
                 carried: carrying::Carrying::default(),
                 durable: Position(0),
                 lent: BTreeMap::new(),
@@ -213,6 +225,7 @@ impl Peers {
     /// Sends what has become durable: effects, reports, numbers.
     pub(crate) fn send_durable(&mut self, durable: Position, queue: &mut Queue) {
         self.durable = self.durable.max(durable);
+        self.folds.retain(|_, step| !step.is_last || step.position > durable);
         let is_open = self.opened_at.is_some_and(|at| at <= durable);
         let moves: Vec<OpKey> = self.keys_of_moves().collect();
         for (&to, peer) in self.others.iter_mut().filter(|(_, peer)| peer.boot != 0) {
@@ -500,12 +513,13 @@ impl Engine {
         }
         let Some((from, message)) = task.asked_by_peer() else { return Ok(Answer::Done) };
         match message {
-            PeerMessage::Guard { takes_over, is_late, key, attempt, ino, name } => {
+            PeerMessage::Guard { takes_over, is_late, entries, key, attempt, ino, name } => {
                 let asked = Asked {
                     key: *key,
                     attempt: *attempt,
                     takes_over: *takes_over,
                     is_late: *is_late,
+                    entries: *entries,
                     ino: *ino,
                     name: name.as_ref(),
                 };

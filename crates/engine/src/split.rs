@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use chiton_model::{Op, PartRange};
+use chiton_model::{HASHES, Op, PartRange};
 use chiton_namespace::{Planned, split};
 use chiton_policy::Huge;
 use chiton_types::{Attr, Capabilities, Cred, Ino, Kind, PlateId, Refusal};
@@ -37,8 +37,6 @@ const MOVED_MAX: u64 = 16 << 10;
 const LOOKED_AT: u64 = 64;
 /// Directories that wait to be split, or of which the last client is known.
 const REMEMBERED_MAX: usize = 4096;
-/// Hashes of names are below this.
-const HASHES: u64 = 1 << 63;
 
 /// Directories that the server is to split.
 #[derive(Debug, Default)]
@@ -184,8 +182,8 @@ impl Shards {
         }
     }
 
-    /// Refuses unless a caller may split a directory, and it can be split.
-    fn may_split(&mut self, dir: Ino, cred: &Cred) -> Result<(), Stop> {
+    /// Refuses unless this is a directory whose parts a caller may change.
+    pub(crate) fn may_administer_parts(&self, dir: Ino, cred: &Cred) -> Result<(), Stop> {
         let attr = self.ns.attr(dir)?;
         if attr.kind != Kind::Dir {
             return Err(Refusal::NotDir.into());
@@ -197,6 +195,12 @@ impl Shards {
         if cred.uid != attr.uid && !administers()? {
             return Err(Refusal::NotPermitted.into());
         }
+        Ok(())
+    }
+
+    /// Refuses unless a caller may split a directory, and it can be split.
+    fn may_split(&mut self, dir: Ino, cred: &Cred) -> Result<(), Stop> {
+        self.may_administer_parts(dir, cred)?;
         // Names that a client decouples, or that are to stay together, are on one plate.
         if self.places_near(dir)? || self.ns.has_decouplings() && self.ns.is_above_decoupled(dir)? {
             return Err(Refusal::CrossDevice.into());

@@ -185,6 +185,7 @@ impl Merge<'_> {
             | Event::Parts { .. }
             | Event::Part { .. }
             | Event::Moved { .. }
+            | Event::Folded { .. }
             | Event::Parent { .. } => {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }

@@ -653,7 +653,7 @@ events! {
     footprint { Footprint::nowhere() }
     text { format!("operation {seq} of session {session} is refused after the crash") }
 
-    /// A directory has these parts, itself among them.
+    /// A directory has these parts, itself among them; or none.
     34 "parts" Parts {
         ino: Ino => "inode",
         parts: Vec<PartRange>,
@@ -678,7 +678,7 @@ events! {
     time { *time }
     text { format!("part {ino} of directory {home}, names with hashes from {first} to {last}") }
 
-    /// A name goes from an inode of a directory to another one of the same directory, a part that begins to exist. Whatever it names
+    /// A name goes from an inode of a directory to another one of the same directory. Whatever it names
     /// stays as it is.
     36 "moved" Moved {
         /// The type of the inode that it names.
@@ -706,6 +706,16 @@ events! {
     }
     footprint { Footprint::at(*ino).subject(*ino, Rows::NONE) }
     text { format!("{ino} is in {to}, if it was in {from}") }
+
+    /// The directory of a part has its names from now on. The part stays, with this range of no hashes of names, as long as inodes may take
+    /// it for their directory.
+    38 "folded" Folded {
+        ino: Ino => "inode",
+        /// The lowest hash of its range.
+        first: u64,
+    }
+    footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
+    text { format!("part {ino} has no names from now on") }
 }
 
 /// What bore the new name of a rename.

@@ -42,7 +42,7 @@ pub use op::{
     XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
 pub use outcome::{Gone, Outcome};
-pub use parts::{PartRange, decode_parts, encode_parts, equal_parts, home_range, part_of, range_of};
+pub use parts::{HASHES, PartRange, decode_parts, encode_parts, equal_parts, home_range, part_of, range_of};
 pub use policy::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};
 pub use reverted::{OldContent, Reverted};
 pub use table::Layout;

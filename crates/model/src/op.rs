@@ -459,6 +459,15 @@ operations! {
     text { format!("split directory {dir} over the plates") }
     footprint { Footprint::at(*dir).dir(*dir) }
     grows { true }
+
+    /// Brings the names of a directory's first part home, or ends the parts that have none any more. In the end the directory has no parts,
+    /// and it changes nothing.
+    18 ["fold"] Fold {
+        dir: Ino => "inode",
+    }
+    text { format!("fold directory {dir}") }
+    footprint { Footprint::at(*dir).subject(*dir, Rows::ATTRS) }
+    grows { false }
 }
 
 impl Op {
@@ -497,6 +506,7 @@ impl Op {
             | Op::RemoveXattr { .. }
             | Op::SetFlags { .. }
             | Op::Split { .. }
+            | Op::Fold { .. }
             | Op::Reclaim { .. } => {}
         }
     }

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - Ranges of [`chiton_types::name_hash`] in ascending order; the first begins at 0, and each ends where the next begins.
 //! - The directory's own inode, its home, is the first of them.
+//! - A part that was folded has a range past the hashes of all names, until the inodes that were named in it know their directory.
 
 use chiton_types::Ino;
 use chiton_types::codec::{Malformed, Put, Take};
@@ -10,12 +11,22 @@ use serde_json::json;
 
 use crate::code;
 
+/// Hashes of names are below this.
+pub const HASHES: u64 = 1 << 63;
+
 /// A range of names, and the inode that has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartRange {
     /// The lowest hash of a name.
     pub first: u64,
     pub ino: Ino,
+}
+
+impl PartRange {
+    /// Whether it has no names any more: its directory has folded it.
+    pub fn is_folded(&self) -> bool {
+        self.first >= HASHES
+    }
 }
 
 code!(
@@ -33,7 +44,7 @@ code!(
 
 /// Equal ranges for these inodes, the first of which is the home.
 pub fn equal_parts(inodes: &[Ino]) -> Vec<PartRange> {
-    let width = (1u64 << 63) / inodes.len().max(1) as u64;
+    let width = HASHES / inodes.len().max(1) as u64;
     inodes.iter().enumerate().map(|(at, &ino)| PartRange { first: at as u64 * width, ino }).collect()
 }
 
@@ -45,8 +56,13 @@ pub fn part_of(parts: &[PartRange], hash: u64) -> Option<Ino> {
 /// The lowest and the highest hash of an inode's range.
 pub fn range_of(parts: &[PartRange], ino: Ino) -> Option<(u64, u64)> {
     let at = parts.iter().position(|part| part.ino == ino)?;
-    let last = parts.get(at + 1).map_or(u64::MAX, |next| next.first - 1);
-    Some((parts[at].first, last))
+    Some((parts[at].first, last_before(parts[at].first, parts.get(at + 1).map(|next| next.first))))
+}
+
+/// The highest hash of a range, from its lowest, and that of the next one.
+fn last_before(first: u64, next: Option<u64>) -> u64 {
+    let last = next.map_or(u64::MAX, |next| next.saturating_sub(1));
+    if first < HASHES { last.min(HASHES - 1) } else { u64::MAX }
 }
 
 /// The lowest and the highest hash of the home's range, from the bytes of a list. The home has the first range.
@@ -56,8 +72,8 @@ pub fn range_of(parts: &[PartRange], ino: Ino) -> Option<(u64, u64)> {
 pub fn home_range(bytes: &[u8]) -> Result<(u64, u64), Malformed> {
     let mut from = Take::new(bytes);
     let (first, _) = (from.varint()?, from.u64()?);
-    let last = if from.is_empty() { u64::MAX } else { from.varint()?.saturating_sub(1) };
-    Ok((first, last))
+    let next = if from.is_empty() { None } else { Some(from.varint()?) };
+    Ok((first, last_before(first, next)))
 }
 
 /// The bytes of a list, as a directory's content row has them.
@@ -101,11 +117,11 @@ mod tests {
             let (first, last) = range_of(&parts, part.ino).expect("its range");
             assert_eq!(first, next);
             assert_eq!((part_of(&parts, first), part_of(&parts, last)), (Some(part.ino), Some(part.ino)));
-            next = last.wrapping_add(1);
+            next = last + 1;
         }
-        assert_eq!(next, 0, "the last range ends with the last hash");
+        assert_eq!(next, HASHES, "the last range ends with the last hash");
         assert_eq!(home_range(&encode_parts(&parts)).ok(), range_of(&parts, Ino(7)));
-        assert_eq!(home_range(&encode_parts(&parts[..1])).ok(), Some((0, u64::MAX)));
+        assert_eq!(home_range(&encode_parts(&parts[..1])).ok(), Some((0, HASHES - 1)));
         assert_eq!((part_of(&[], 5), range_of(&parts, Ino(1))), (None, None));
         let (mut swapped, mut late) = (parts.clone(), parts);
         swapped.swap(1, 2);
@@ -114,5 +130,18 @@ mod tests {
             decode_parts(&encode_parts(&swapped)).is_err() && decode_parts(&encode_parts(&late)).is_err()
         );
         assert!(decode_parts(&[]).is_err());
+    }
+
+    #[test]
+    fn folded_parts_have_no_names() {
+        let folded = [PartRange { first: HASHES, ino: Ino(8) }, PartRange { first: HASHES + 1, ino: Ino(9) }];
+        let all = [&[PartRange { first: 0, ino: Ino(7) }], &folded[..]].concat();
+        assert_eq!(decode_parts(&encode_parts(&all)).expect("a list"), all);
+        assert_eq!(range_of(&all, Ino(7)), Some((0, HASHES - 1)));
+        assert_eq!(home_range(&encode_parts(&all)).ok(), Some((0, HASHES - 1)));
+        for part in folded {
+            assert!(part.is_folded() && range_of(&all, part.ino).expect("its range").0 >= HASHES);
+        }
+        assert_eq!(part_of(&all, HASHES - 1), Some(Ino(7)));
     }
 }

@@ -47,7 +47,10 @@ pub use inode::Inode;
 pub use namespace::{Known, Listing, Mapped, Namespace, RowChange};
 pub use node::{Node, Share};
 pub use paging::{CorruptRow, Fetched, OpenError, RowSource, Rows};
-pub use plan::{ContentIn, Context, InodeFacts, PlanState, Planned, WARM_OPS, plan, split, with_parts};
+pub use plan::{
+    ContentIn, Context, Entries, InodeFacts, PlanState, Planned, WARM_OPS, end_folded, fold, plan, split,
+    with_parts,
+};
 pub use realm::{PolicyPlace, path_of};
 pub use row::{
     INODE_KEY_BYTES, ino_of, inode_row, plate_row_key, rest_of_plate_row, row_key, rows_with_tag, shard_of,

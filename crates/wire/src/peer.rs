@@ -51,6 +51,8 @@ record! {
         pub kept: Option<Refusal>,
         /// Of a directory with parts: those beside this inode.
         pub parts: Vec<Ino>,
+        /// Of a part: its entries, if they were asked for and are not too many.
+        pub entries: Option<Vec<(Name, (Ino, Kind))>>,
     }
 }
 
@@ -113,6 +115,8 @@ choice! {
             (16) takes_over,
             /// The operation holds guards that come later in the order: if another operation has this one, it does not wait.
             is_late: bool,
+            /// The operation needs all entries of the directory.
+            entries: bool,
             key: OpKey,
             /// Counts, in a start of the sender, the attempts of all operations to take their guards. A guard of another attempt does
             /// not count, unless the operation was answered before the start and takes it over.

@@ -272,8 +272,13 @@ fn a_directory_fits_its_parts() {
     assert!(found.contains(&("missing-part", Some(home))), "{found:?}");
 }
 
+/// S144, also while it is folded: three plates take two steps, and the folded parts end with another.
 #[test]
 fn a_split_directory_is_whole() {
+    (0..5).for_each(check_split_and_folded);
+}
+
+fn check_split_and_folded(folds: usize) {
     let tmp = tempfile::tempdir().expect("a directory");
     let (server, dirs) = populated(tmp.path());
     let dir = make(&server, dirs[0], "split", Make::Dir);
@@ -291,6 +296,9 @@ fn a_split_directory_is_whole() {
     };
     link(file, "l1");
     ask(&server, plate, Call::Op { op: Op::Split { dir }, open: false });
+    for _ in 0..folds {
+        ask(&server, plate, Call::Op { op: Op::Fold { dir }, open: false });
+    }
     server.shutdown().expect("ends in order");
-    assert_eq!(check(tmp.path()).1, []);
+    assert_eq!(check(tmp.path()).1, [], "after {folds} steps");
 }

@@ -23,6 +23,8 @@ mod realms;
 mod runs;
 mod stats;
 
+pub(crate) use parts::list_in;
+
 #[cfg(test)]
 mod tests;
 

@@ -25,8 +25,9 @@ use crate::service::{CallError, Underway};
 
 /// Directories of which it is remembered whether they have parts.
 const REMEMBERED_MAX: usize = 65_536;
-/// A call is sent again so often because its directory turned out to have parts.
-pub(super) const TRIES: usize = 4;
+/// A call is sent again so often because its directory turned out to have other parts. It waits at each plate while the directory is split or
+/// folded, and may find it changed again.
+pub(super) const TRIES: usize = 16;
 
 pub(super) type List = Arc<[PartRange]>;
 
@@ -65,7 +66,7 @@ impl PartLists {
             *known = Known::default();
         }
         if list.is_empty() {
-            // It had parts if a server has lost the split.
+            // It had parts if it was folded, or a server has lost the split.
             known.lists.remove(&dir);
             known.plain.insert(dir);
         } else {
@@ -79,6 +80,8 @@ impl PartLists {
     pub(super) fn note_plain(&self, dir: Ino) {
         let is_room = |known: &Known| known.plain.len() + known.lists.len() < REMEMBERED_MAX;
         let mut known = self.known.lock();
+        // It may have been folded.
+        known.lists.remove(&dir);
         if is_room(&known) {
             known.plain.insert(dir);
         }
@@ -106,6 +109,16 @@ pub(super) fn dirs_of(call: &Call) -> Vec<Ino> {
         Call::Query(Query::ReadDir { dir, part_end: None, .. }) => vec![*dir],
         _ => Vec::new(),
     }
+}
+
+/// The parts of a directory in an answer that have names; none if it has all of them.
+pub(crate) fn list_in(bytes: &[u8]) -> Result<Vec<PartRange>, Refusal> {
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut parts = decode_parts(bytes).map_err(|_| Refusal::Io)?;
+    parts.retain(|part| !part.is_folded());
+    Ok(parts)
 }
 
 /// Whether a refusal says that the list of parts has to be asked for again. A part may have ended, or never begun, without its directory.
@@ -156,8 +169,7 @@ impl Each {
 
     fn learn_list(&self, dir: Ino, answer: Result<Answer, CallError>) -> Result<(), CallError> {
         let list = match answer? {
-            Answer::Bytes(bytes) if bytes.is_empty() => Vec::new(),
-            Answer::Bytes(bytes) => decode_parts(&bytes).map_err(|_| Refusal::Io)?,
+            Answer::Bytes(bytes) => list_in(&bytes)?,
             _ => return Err(Refusal::Io.into()),
         };
         self.parts.learn(dir, list);
@@ -277,7 +289,7 @@ impl Each {
     /// Whether a directory has other parts than these by now, which are then known.
     pub(super) fn has_changed(&self, dir: Ino, list: &[PartRange], now: &Result<Answer, CallError>) -> bool {
         let Ok(Answer::Bytes(bytes)) = now else { return false };
-        match decode_parts(bytes) {
+        match list_in(bytes) {
             Ok(now) if now[..] != list[..] => {
                 self.parts.learn(dir, now);
                 true

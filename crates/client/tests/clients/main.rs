@@ -2,6 +2,7 @@
 
 mod batches;
 mod blocked;
+mod fold;
 mod huge;
 mod open_each;
 mod paths;

@@ -92,7 +92,7 @@ impl Peers {
 
     /// Whether requests may have to wait for another plate's guard or birth.
     pub(super) fn may_hold_up(&self) -> bool {
-        !self.guards.is_empty() || !self.lent.is_empty()
+        !self.guards.is_empty() || !self.lent.is_empty() || !self.folds.is_empty()
     }
 
     /// The plate to which a number is lent.

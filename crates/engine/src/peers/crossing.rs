@@ -18,16 +18,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_model::{Event, Make, Op};
 use chiton_namespace::permission::{self, ACL_ACCESS, Birth, Newborn};
-use chiton_namespace::{Context, Fault, Namespace, PlanState, Planned, Xattrs, plan};
+use chiton_namespace::{Context, Entries, Fault, Namespace, PlanState, Planned, Xattrs, plan};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Position, Refusal, Time};
 use chiton_wire::{GuardedRow, OpKey, PeerMessage};
 
 use super::moves::is_move;
 use super::order::{Row, name_in, rows_of};
 use super::view::OverPlates;
-use super::{Guard, Owed, Peers};
+use super::{FoldStep, Guard, Owed, Peers};
 use crate::engine::Engine;
 use crate::execute::sets_policy;
+use crate::fold::next_folded;
 use crate::moment::Moment;
 use crate::parts::Queue;
 use crate::step::Stop;
@@ -44,13 +45,24 @@ pub(crate) struct Crossing {
     /// Rows that this attempt needs, as far as it knows.
     wanted: BTreeSet<Row>,
     /// The guard that is under way.
-    asked: Option<(Row, bool, Option<Name>)>,
+    asked: Option<Asking>,
     held: BTreeMap<Row, Held>,
     /// The directory above the target that is asked for, and the child whose name is.
     asked_place: Option<(Ino, Option<Ino>)>,
     places: BTreeMap<Ino, Option<Attr>>,
     /// Names in directories of other plates, by directory and child.
     names: BTreeMap<(Ino, Ino), Option<Name>>,
+}
+
+/// A request for a guard.
+#[derive(Clone)]
+struct Asking {
+    row: Row,
+    is_late: bool,
+    /// The entries of the directory are needed.
+    entries: bool,
+    /// The name in the directory that the operation is about.
+    name: Option<Name>,
 }
 
 /// A guard that an operation holds.
@@ -74,9 +86,9 @@ impl Crossing {
     }
 
     fn ask(&self, key: OpKey) -> Option<(PlateId, PeerMessage)> {
-        let (Row { plate, ino, .. }, is_late, name) = self.asked.clone()?;
+        let Asking { row: Row { plate, ino, .. }, is_late, entries, name } = self.asked.clone()?;
         let (takes_over, attempt) = (self.takes_over, self.attempt);
-        Some((plate, PeerMessage::Guard { takes_over, is_late, key, attempt, ino, name }))
+        Some((plate, PeerMessage::Guard { takes_over, is_late, entries, key, attempt, ino, name }))
     }
 
     /// A row of another plate that is held.
@@ -99,6 +111,16 @@ impl Crossing {
         self.other_row(dir).flatten().map_or(&[], |other| &other.row.parts)
     }
 
+    /// A part of another plate that it holds: its attributes, and its entries if they were asked for.
+    ///
+    /// # Errors
+    /// Why the operation may not have it.
+    pub(crate) fn part(&self, part: Ino) -> Result<(&Attr, Option<&Entries>), Refusal> {
+        let other = self.other_row(part).flatten().ok_or(Refusal::Stale)?;
+        other.row.kept.map_or(Ok(()), Err)?;
+        Ok((&other.row.attr, other.row.entries.as_ref()))
+    }
+
     /// A directory above the target.
     pub(crate) fn place(&self, ino: Ino) -> Option<Option<&Attr>> {
         self.places.get(&ino).map(Option::as_ref)
@@ -115,7 +137,7 @@ impl Crossing {
 
     /// The plates at which it holds guards or asks for one.
     fn plates(&self) -> BTreeSet<PlateId> {
-        let asked = self.asked.as_ref().map(|(row, ..)| row);
+        let asked = self.asked.as_ref().map(|asked| &asked.row);
         self.held.keys().chain(asked).map(|row| row.plate).collect()
     }
 }
@@ -133,7 +155,7 @@ impl Peers {
     /// An operation needs rows of other plates, or the token: it begins to take guards.
     pub(crate) fn begin_crossing(&mut self, ns: &Namespace, op: &Op, key: OpKey) -> Result<(), Refusal> {
         match op {
-            Op::Unlink { .. } | Op::Rmdir { .. } | Op::Link { .. } => {}
+            Op::Unlink { .. } | Op::Rmdir { .. } | Op::Link { .. } | Op::Fold { .. } => {}
             Op::Rename { from, how, .. } if how.leaves_whiteout() && !ns.owns(*from) => {
                 return Err(Refusal::CrossDevice);
             }
@@ -187,7 +209,7 @@ impl Peers {
     ) -> bool {
         let from = Row::new(from, ino);
         let Some(crossing) = self.crossings.get_mut(&key) else { return false };
-        if crossing.asked.as_ref().is_none_or(|(row, ..)| *row != from) || crossing.attempt != attempt {
+        if crossing.asked.as_ref().is_none_or(|asked| asked.row != from) || crossing.attempt != attempt {
             return false;
         }
         crossing.asked = None;
@@ -209,7 +231,7 @@ impl Peers {
     ) -> bool {
         let from = Row::new(from, ino);
         let Some(crossing) = self.crossings.get_mut(&key) else { return false };
-        if crossing.asked.as_ref().is_none_or(|(row, ..)| *row != from) || crossing.attempt != attempt {
+        if crossing.asked.as_ref().is_none_or(|asked| asked.row != from) || crossing.attempt != attempt {
             return false;
         }
         self.begin_again(key, queue);
@@ -239,7 +261,7 @@ impl Peers {
     }
 
     /// An operation returns all its guards, and takes them in order of what it knows by now.
-    fn begin_again(&mut self, key: OpKey, queue: &mut Queue) {
+    pub(crate) fn begin_again(&mut self, key: OpKey, queue: &mut Queue) {
         self.attempts += 1;
         let attempt = self.attempts;
         let Some(crossing) = self.crossings.get_mut(&key) else { return };
@@ -351,6 +373,10 @@ impl Peers {
                 self.note(event, last);
             }
         }
+        if let [Event::Parts { ino, .. }, Event::Folded { .. } | Event::Reclaim { .. }, ..] = events {
+            let is_last = matches!(events[1], Event::Reclaim { .. });
+            self.folds.insert(*ino, FoldStep { position: last, is_last });
+        }
         let policy_of = policy_of(events);
         if policy_of.is_some() {
             self.policy_decided(key);
@@ -371,6 +397,17 @@ impl Peers {
     pub(super) fn end_own_guards(&mut self, key: OpKey, kept: &[Ino]) {
         let own = self.plate;
         self.guards.retain(|ino, guard| (guard.holder, guard.key) != (own, key) || kept.contains(ino));
+    }
+
+    /// Whether all inodes that were named in folded parts of a directory know it, durably.
+    pub(crate) fn knows_home(&self, dir: Ino) -> bool {
+        // Of an earlier start's the position is not known: it was before this one.
+        let folded = self.folds.get(&dir).map(|step| step.position).or(self.opened_at);
+        let is_done = |folded: Position| {
+            let mut first = self.others.values().filter_map(|peer| peer.owed.values().next());
+            first.all(|owed| owed.position > folded)
+        };
+        folded.is_some_and(is_done)
     }
 
     /// An effect is owed.
@@ -430,7 +467,10 @@ impl Engine {
             let Some(&next) = rows.find(|row| !crossing.held.contains_key(row)) else { return Ok(()) };
             let is_late = crossing.held.last_key_value().is_some_and(|(last, _)| *last > next);
             if next.plate != plate {
-                crossing.asked = Some((next, is_late, name_in(op, next.ino)));
+                let folded = if let Op::Fold { dir } = op { next_folded(&ns.parts(*dir)?) } else { None };
+                let entries = folded == Some(next.ino);
+                let name = name_in(op, next.ino);
+                crossing.asked = Some(Asking { row: next, is_late, entries, name });
                 let guard = crossing.ask(key);
                 if let Some((to, guard)) = guard.filter(|(to, _)| peers.others[to].boot != 0) {
                     peers.send(to, guard, &mut self.queue);

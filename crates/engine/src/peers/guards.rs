@@ -8,13 +8,14 @@
 
 use chiton_model::Event;
 use chiton_namespace::permission::ACL_ACCESS;
-use chiton_namespace::{Fault, PlanState};
-use chiton_types::{Attr, Ino, Kind, Name, PlateId, Position};
+use chiton_namespace::{Entries, Fault, PlanState};
+use chiton_types::{Attr, Ino, Kind, Name, PlateId, Position, Refusal};
 use chiton_wire::{GuardedRow, LeaseMode, OpKey, PeerMessage, TOKEN};
 use smallvec::smallvec;
 
 use super::Guard;
 use crate::engine::Engine;
+use crate::fold::FOLDED_MAX;
 use crate::moment::Moment;
 use crate::sessions::Slot;
 use crate::step::Stop;
@@ -26,6 +27,7 @@ pub(super) struct Asked<'a> {
     pub(super) attempt: u64,
     pub(super) takes_over: bool,
     pub(super) is_late: bool,
+    pub(super) entries: bool,
     pub(super) ino: Ino,
     pub(super) name: Option<&'a Name>,
 }
@@ -33,7 +35,7 @@ pub(super) struct Asked<'a> {
 impl Engine {
     /// Guards a row for an operation of another plate, and grants it.
     pub(super) fn guard_row(&mut self, from: PlateId, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
-        let Asked { key, attempt, takes_over, is_late, ino, name } = *asked;
+        let Asked { key, attempt, takes_over, is_late, entries, ino, name } = *asked;
         let Some(peers) = &self.peers else { return Ok(()) };
         let boot = peers.others[&from].boot;
         match peers.guards.get(&ino) {
@@ -45,7 +47,7 @@ impl Engine {
                 if position > m.durable {
                     return Err(Stop::Wait(Wait::Durable(position)));
                 }
-                let row = if ino == TOKEN { None } else { self.guarded_row(ino, name)? };
+                let row = if ino == TOKEN { None } else { self.guarded_row(ino, name, entries)? };
                 return self.grant(from, (key, attempt), ino, row);
             }
             guard => {
@@ -64,7 +66,7 @@ impl Engine {
         }
         if ino != TOKEN {
             self.await_birth(ino)?;
-            match self.guarded_row(ino, name) {
+            match self.guarded_row(ino, name, entries) {
                 Ok(_) => {}
                 Err(Stop::Missing(needs)) => return Err(Stop::Missing(needs)),
                 Err(_) => return self.grant(from, (key, attempt), ino, None),
@@ -99,7 +101,7 @@ impl Engine {
         if is_leased { Err(Stop::Wait(Wait::Leases(smallvec![ino]))) } else { Ok(()) }
     }
 
-    fn guarded_row(&self, ino: Ino, name: Option<&Name>) -> Result<Option<GuardedRow>, Stop> {
+    fn guarded_row(&self, ino: Ino, name: Option<&Name>, entries: bool) -> Result<Option<GuardedRow>, Stop> {
         let ns = &self.shards.ns;
         let attr = ns.attr(ino)?;
         let facts = PlanState::inode(ns, ino)?;
@@ -115,7 +117,24 @@ impl Engine {
         };
         let kept = self.shards.kept(ino, name.is_some())?;
         let parts = ns.parts(ino)?.into_iter().map(|part| part.ino).filter(|part| *part != ino).collect();
-        Ok(Some(GuardedRow { attr, is_empty, named, access: list, kept, parts }))
+        let (kept, entries) = match entries && is_dir && kept.is_none() {
+            true => {
+                self.entries_to_fold(ino)?.map_or((Some(Refusal::ArgTooBig), None), |all| (None, Some(all)))
+            }
+            false => (kept, None),
+        };
+        Ok(Some(GuardedRow { attr, is_empty, named, access: list, kept, parts, entries }))
+    }
+
+    /// The entries of a part, unless they are too many to be brought home.
+    fn entries_to_fold(&self, part: Ino) -> Result<Option<Entries>, Stop> {
+        let ns = &self.shards.ns;
+        if ns.entries_of(part)? > FOLDED_MAX as u64 {
+            return Ok(None);
+        }
+        let page = ns.readdir(part, 0, FOLDED_MAX + 1)?;
+        let entries = page.entries.into_iter().map(|(name, ino, kind, _)| (name, (ino, kind)));
+        Ok(page.end.then(|| entries.collect()))
     }
 
     /// A directory above the target of a move, as it is: the move holds the token, so it keeps its parent.

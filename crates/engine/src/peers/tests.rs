@@ -34,11 +34,14 @@ fn check_load(
     clients: usize,
     (crashes, cuts): (usize, usize),
 ) {
+    let (mut runs, mut folds) = (0, 0);
     for seed in seeds {
         let mut cluster = Cluster::new(seed, plates, clients, load);
         cluster.run(crashes, cuts);
         cluster.check();
+        (runs, folds) = (runs + 1, folds + cluster.steps_of_folds());
     }
+    assert!(load != Load::Folds || folds > runs / 4, "{folds} steps of folds in {runs} runs");
 }
 
 /// S117.
@@ -121,6 +124,14 @@ fn directories_are_split_whole_through_crashes() {
     check_load(Load::Splits, 3_000_000..3_000_600, 2, 2, (0, 0));
     check_load(Load::Splits, 3_010_000..3_012_000, 2, 3, (3, 0));
     check_load(Load::Splits, 3_020_000..3_021_500, 3, 3, (3, 3));
+}
+
+/// S144. Directories get parts and lose them, again and again, while clients use them: each name is at one place.
+#[test]
+fn directories_are_folded_whole_through_crashes() {
+    check_load(Load::Folds, 4_000_000..4_000_600, 2, 2, (0, 0));
+    check_load(Load::Folds, 4_010_000..4_012_000, 2, 3, (3, 0));
+    check_load(Load::Folds, 4_020_000..4_021_500, 3, 3, (3, 3));
 }
 
 /// S128. Policies are set while directories move: all plates agree on them, and on the realm of every directory.

@@ -11,10 +11,15 @@ use crate::step::Stop;
 use crate::wait_queue::Wait;
 
 impl Peers {
-    /// Waits until none of these rows is guarded. The row that a guard has shown stays as it is, and no request sees a row that an effect
+    /// Waits until none of these rows is guarded, and names that were brought home are there durably. The row that a guard has shown stays as it is, and no request sees a row that an effect
     /// is about to change.
     #[inline]
     pub(crate) fn await_unguarded(&self, inodes: &[Ino]) -> Result<(), Stop> {
+        for (dir, step) in &self.folds {
+            if step.position > self.durable && inodes.contains(dir) {
+                return Err(Stop::Wait(Wait::Durable(step.position)));
+            }
+        }
         if self.guards.is_empty() {
             return Ok(());
         }

@@ -20,6 +20,14 @@ impl Namespace {
         }
         let inode = self.changing(ino, position);
         let had = inode.has(INLINE);
+        if parts.is_empty() {
+            inode.flags &= !INLINE;
+            inode.node.set_share(Share::All);
+            if had {
+                self.contents.change(ContentKey(ino), &mut self.dirty, false, |v| *v = None);
+            }
+            return;
+        }
         inode.flags |= INLINE;
         inode.node.set_share(Share::Home);
         self.set_content(ino, encode_parts(parts), !had);
@@ -49,8 +57,15 @@ impl Namespace {
         self.dirty.before_change(&inode.marks, DirtyKey::Inode(*ino), || (row::inode_key(*ino), None));
         self.inodes.insert(inode);
         self.inode_count += 1;
-        let range = [first.to_le_bytes(), last.to_le_bytes()].concat();
-        self.set_content(*ino, range, true);
+        self.set_content(*ino, range_row(*first, *last), true);
+    }
+
+    /// A part has no names any more.
+    pub(super) fn apply_folded(&mut self, ino: Ino, first: u64, position: Position) {
+        if self.owns(ino) {
+            self.changing(ino, position);
+            self.set_content(ino, range_row(first, u64::MAX), false);
+        }
     }
 
     /// A name goes to a part.
@@ -87,4 +102,9 @@ impl Namespace {
         let value: Box<[u8]> = bytes.into();
         self.contents.change(ContentKey(ino), &mut self.dirty, is_new, |v| *v = Some(value));
     }
+}
+
+/// The content row of a part.
+fn range_row(first: u64, last: u64) -> Vec<u8> {
+    [first.to_le_bytes(), last.to_le_bytes()].concat()
 }

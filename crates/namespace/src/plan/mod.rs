@@ -21,7 +21,7 @@ mod xattr;
 
 mod namespace;
 
-pub use parts::{split, with_parts};
+pub use parts::{Entries, end_folded, fold, split, with_parts};
 pub use state::{ContentIn, InodeFacts, PlanState};
 
 use chiton_model::{Event, Gone, Op, Rows};
@@ -104,7 +104,7 @@ fn plan_one<S: PlanState>(
         Op::RemoveXattr { ino, name } => xattr::remove_xattr(state, *ino, name, ctx, out),
         Op::SetFlags { ino, flags } => attrs::set_flags(state, *ino, *flags, ctx, out),
         // The engine plans it, which knows the plates.
-        Op::Split { .. } => Err(Refusal::Unsupported.into()),
+        Op::Split { .. } | Op::Fold { .. } => Err(Refusal::Unsupported.into()),
         Op::Reclaim { ino } => content::reclaim(state, *ino, out),
     }
 }

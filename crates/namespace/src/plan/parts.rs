@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use chiton_model::{Event, Over, PartRange, range_of};
-use chiton_types::{Attr, Ino, Kind, Refusal};
+use chiton_model::{Event, HASHES, Over, PartRange, range_of};
+use chiton_types::{Attr, Ino, Kind, Name, Refusal};
 
 use super::{InodeFacts, PlanState};
 use crate::fault::Fault;
@@ -144,6 +144,58 @@ pub fn split(
     out.append(&mut moved);
     out.append(&mut known_there);
     Ok(())
+}
+
+/// The entries of a part, each with its inode.
+pub type Entries = Vec<(Name, (Ino, Kind))>;
+
+/// The events by which a directory has the names of one of its parts, the last that begins where its own range ends. The part stays in the list
+/// without names.
+pub fn fold(
+    ns: &Namespace,
+    dir: Ino,
+    mut parts: Vec<PartRange>,
+    (part, entries): (&Attr, Entries),
+    out: &mut Vec<Event>,
+) -> Result<(), Fault> {
+    let inode = ns.inode(dir)?;
+    let (mtime, ctime) = (inode.mtime.max(part.mtime), inode.ctime.max(part.ctime));
+    let first = parts.last().map_or(HASHES, |last| last.first.max(HASHES - 1) + 1);
+    parts.retain(|other| other.ino != part.ino);
+    parts.push(PartRange { first, ino: part.ino });
+    let (from, to) = (part.ino, dir);
+    let known = entries.iter().map(|(_, (ino, _))| Event::Parent { ino: *ino, from, to });
+    let known: Vec<_> = known.collect();
+    let needs: Vec<_> = known.iter().flat_map(|event| ns.needs(event)).collect();
+    if !needs.is_empty() {
+        return Err(Fault::Missing(needs));
+    }
+    out.push(Event::Parts { ino: dir, parts });
+    out.push(Event::Folded { ino: from, first });
+    out.extend(entries.into_iter().map(|(name, (ino, kind))| Event::Moved { kind, from, to, ino, name }));
+    out.extend(known);
+    let times = Event::SetAttr {
+        ino: dir,
+        ctime,
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: Some(mtime),
+    };
+    out.push(times);
+    Ok(())
+}
+
+/// The events by which the parts of a directory that have no names end.
+pub fn end_folded(dir: Ino, parts: Vec<PartRange>, out: &mut Vec<Event>) {
+    let (ended, mut left): (Vec<_>, Vec<_>) = parts.into_iter().partition(PartRange::is_folded);
+    if left.len() == 1 {
+        left.clear();
+    }
+    out.push(Event::Parts { ino: dir, parts: left });
+    out.extend(ended.into_iter().map(|part| Event::Reclaim { ino: part.ino, from_chunk: 0 }));
 }
 
 /// Adds to the events that make a directory those that give it parts. The first of them is the directory's own.

@@ -84,7 +84,7 @@ impl Model {
             Op::RemoveTree { .. } => {
                 unreachable!("histories remove names: `tests/removed_trees.rs` removes trees")
             }
-            Op::Split { .. } => unreachable!("histories have one plate"),
+            Op::Split { .. } | Op::Fold { .. } => unreachable!("histories have one plate"),
             Op::Rename { from, from_name, to, to_name, how } => {
                 self.rename((*from, from_name), (*to, to_name), *how, ask)
             }

@@ -400,6 +400,7 @@ pub(super) fn change(op: &Op, call: usize, made: &Result<Option<Ino>, Refusal>) 
         | Op::SetFlags { .. }
         | Op::RemoveTree { .. }
         | Op::Split { .. }
+        | Op::Fold { .. }
         | Op::Reclaim { .. } => panic!("no scenario has {op:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use chiton_client::Client;
-use chiton_model::{PartRange, range_of};
+use chiton_model::{HASHES, PartRange, range_of};
 use chiton_trees::Place;
 use chiton_types::{Kind, Refusal};
 use clap::{Args, Subcommand};
@@ -15,8 +15,6 @@ use super::place::{self, Said};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Work;
 
-/// Hashes of names are below this.
-const HASHES: f64 = (1u64 << 63) as f64;
 /// What an entry adds to the size of a directory.
 const ENTRY_BYTES: u64 = 32;
 /// From so many names on, several clients that create in a directory are held up by its one plate.
@@ -26,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   chiton huge status /mnt/chiton/results     which plates have its names, and whether a split is worth while
   chiton huge split /mnt/chiton/results      spread its names over all plates
+  chiton huge fold /mnt/chiton/results       bring them back to one
 
 The policies `huge: always`, `threshold` and `auto` do so without a command; see docs/policies.md.";
 
@@ -46,15 +45,21 @@ pub(crate) enum Huge {
     Status(Paths),
     /// Spread the names of directories over all plates.
     #[command(
-        after_help = "For directories in which many clients create files: one plate bounds how fast that is. Clients go on in them meanwhile. No client caches the names of such a directory any more, so one client alone is slower in it than before. There is no way back yet: copy the directory to a new one.\n\nThe server does the same by itself under the policies `huge: threshold` and `huge: auto`; see docs/policies.md. It asks for the owner of the directory, or root.\n\nExamples:\n  chiton huge split /mnt/chiton/results\n  chiton huge split --server tcp:server:7117 /results --json"
+        after_help = "For directories in which many clients create files: one plate bounds how fast that is. Clients go on in them meanwhile. No client caches the names of such a directory any more, so one client alone is slower in it than before. The way back is chiton huge fold.\n\nThe server does the same by itself under the policies `huge: threshold` and `huge: auto`; see docs/policies.md. It asks for the owner of the directory, or root.\n\nExamples:\n  chiton huge split /mnt/chiton/results\n  chiton huge split --server tcp:server:7117 /results --json"
     )]
     Split(Paths),
+    /// Bring the names of directories back to one plate.
+    #[command(
+        after_help = "For directories in which few clients create files any more: clients cache the names of a directory on one plate, and change them before a server knows of it. Each step brings the names of one plate, while clients wait; a plate with more than 16,384 names of the directory refuses it. What was folded until then stays folded.\n\nUnder `huge: threshold` and `huge: auto` the server splits the directory again when it has so many names and grows. The command asks for the owner of the directory, or root.\n\nExamples:\n  chiton huge fold /mnt/chiton/results\n  chiton huge fold --server tcp:server:7117 /results --json"
+    )]
+    Fold(Paths),
 }
 
 pub(crate) fn huge(args: &HugeArgs) -> Outcome {
     match &args.what {
         Huge::Status(paths) => each(paths, "huge status", |client, _, place| parts_of(client, place)),
         Huge::Split(paths) => each(paths, "huge split", split),
+        Huge::Fold(paths) => each(paths, "huge fold", fold),
     }
 }
 
@@ -127,10 +132,32 @@ fn split(client: &Client, said: &Said, place: &Place) -> Outcome<Vec<PartRange>>
     })
 }
 
+fn fold(client: &Client, said: &Said, place: &Place) -> Outcome<Vec<PartRange>> {
+    let work = Work::counting("folding", "parts left");
+    let had = parts_of(client, place)?.len();
+    let folded = client.fold(&client.caller(), place.attr.ino, |left| {
+        work.count((had - left.min(had)) as u64, had as u64);
+    });
+    let shown = said.path.display();
+    folded.map_err(|refusal| {
+        Failure::failed(match refusal {
+            Refusal::ArgTooBig => format!(
+                "{shown} keeps parts: a plate has more than 16,384 of its names, and a step brings no more; chiton huge status shows the parts that are left"
+            ),
+            Refusal::Unsupported => {
+                format!("{shown} stays as it is: the file system has one plate, which has all its names")
+            }
+            Refusal::NotPermitted => format!("{shown} is not yours: its owner or root folds it"),
+            other => format!("cannot fold {shown}: {other}"),
+        })
+    })?;
+    parts_of(client, place)
+}
+
 /// The part of all names that an inode has.
 fn share(parts: &[PartRange], part: &PartRange) -> f64 {
     let (first, last) = range_of(parts, part.ino).unwrap_or_default();
-    (last as f64).min(HASHES) / HASHES - first as f64 / HASHES
+    (last + 1 - first) as f64 / HASHES as f64
 }
 
 fn print(said: &Said, parts: &[PartRange], names: u64, plates: u16, plate: impl Fn(&PartRange) -> u16) {

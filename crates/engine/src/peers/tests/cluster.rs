@@ -14,6 +14,7 @@ use super::placing::set_policy;
 use super::plate::{Node, SHARDS, start};
 use crate::formatted::Formatted;
 use crate::step::{Command, Step};
+use crate::volatile::NOT_JOURNALLED;
 
 /// Random numbers from a seed (SplitMix64).
 pub(super) struct Random(u64);
@@ -245,14 +246,16 @@ impl Cluster {
             (Load::LinkedPolicies, 7..10) => (Load::Mixed, 8),
             (Load::LinkedPolicies, _) => (Load::Policies, draw),
             (Load::Parts | Load::Splits, 12..) => (self.load, draw),
-            (Load::Parts | Load::Splits, _) => (Load::Mixed, draw),
+            (Load::Folds, 10..) => (self.load, draw),
+            (Load::Parts | Load::Splits | Load::Folds, _) => (Load::Mixed, draw),
             all => all,
         };
         let is_first = self.clients.iter().all(|client| client.sent.is_empty());
         let op = match (load, draw, file) {
             _ if self.load == Load::Parts && is_first => set_policy(Ino::ROOT, 2),
-            (Load::Splits, 13, _) => Op::Split { dir },
-            (Load::Parts | Load::Splits, _, _) => {
+            (Load::Splits | Load::Folds, 13, _) => Op::Split { dir },
+            (Load::Folds, 11 | 12, _) => Op::Fold { dir },
+            (Load::Parts | Load::Splits | Load::Folds, _, _) => {
                 let mode = Some(Mode([0o700, 0o755, 0o711][self.random.below(3)]));
                 Op::SetAttr { ino: dir, change: AttrChange { mode, ..AttrChange::default() } }
             }
@@ -312,7 +315,10 @@ impl Cluster {
 
     /// Everything is durable and goes to the rows, and out of memory.
     pub(super) fn checkpoint(&mut self, at: usize) {
-        self.commit_all(at);
+        // What waited for a commit may write more.
+        while self.nodes[at].frames.last().is_some_and(|frame| frame.last > self.nodes[at].m.durable) {
+            self.commit_all(at);
+        }
         let node = &mut self.nodes[at];
         node.engine.namespace().checkpoint_begin();
         let mut rows = node.engine.own_rows();
@@ -507,6 +513,13 @@ impl Cluster {
                 assert_eq!(Some(*known), around, "seed {seed}: the policy around {dir}");
             }
         }
+    }
+
+    /// Steps of folding directories that have changed something.
+    pub(super) fn steps_of_folds(&self) -> usize {
+        let sent = self.clients.iter().flat_map(|client| &client.sent);
+        let is_step = |sent: &&Sent| matches!((&sent.op, sent.answer), (Op::Fold { .. }, Some(Ok(again))) if again.position != NOT_JOURNALLED);
+        sent.filter(is_step).count()
     }
 
     /// Every name has its inode, which knows its directory; no inode is without a name.

@@ -13,6 +13,8 @@ pub(super) enum Load {
     Parts,
     /// The same in directories that get their parts while they have names.
     Splits,
+    /// The same, and they lose their parts again.
+    Folds,
     /// Everything, with files that get names in several directories, on both sides of the borders of policies.
     LinkedPolicies,
 }
