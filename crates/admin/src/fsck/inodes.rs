@@ -383,19 +383,21 @@ fn lists_one_of(run: &Run<'_>, home: u64, dirs: &[u64]) -> Result<bool, CheckErr
 /// Whether these are the directories of a file's names, some of them homes in place of their parts.
 fn lists_homes(run: &Run<'_>, listed: &[u64], dirs: &[u64]) -> Result<bool, CheckError> {
     let mut left = dirs.to_vec();
+    let mut homes = Vec::new();
+    // A home must not stand for a part that is listed itself.
     for dir in listed {
-        let at = match left.iter().position(|other| other == dir) {
-            None => {
-                let parts = parts_in(run.rows.joint, Ino(*dir))?;
-                let is_its = |other: &u64| parts.iter().any(|part| part.ino.0 == *other);
-                left.iter().position(is_its)
-            }
-            at => at,
-        };
-        match at {
-            Some(at) => left.swap_remove(at),
+        match left.iter().position(|other| other == dir) {
+            Some(at) => drop(left.swap_remove(at)),
+            None => homes.push(*dir),
+        }
+    }
+    for home in homes {
+        let parts = parts_in(run.rows.joint, Ino(home))?;
+        let is_its = |other: &u64| parts.iter().any(|part| part.ino.0 == *other);
+        match left.iter().position(is_its) {
+            Some(at) => drop(left.swap_remove(at)),
             None => return Ok(false),
-        };
+        }
     }
     Ok(left.is_empty())
 }

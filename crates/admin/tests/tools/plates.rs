@@ -10,7 +10,7 @@ use chiton_namespace::{StoredRow, inode_row, tag};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{DataAddress, FormatOptions, Server, ServerOptions, StartError};
 use chiton_types::{Cred, Ino, Mode, Name, PlateId, Position, Time};
-use chiton_wire::{Answer, Call};
+use chiton_wire::{Answer, Call, Query};
 
 fn world() -> SharedWorld {
     Arc::new(RealWorld)
@@ -282,22 +282,31 @@ fn check_split_and_folded(folds: usize) {
     let tmp = tempfile::tempdir().expect("a directory");
     let (server, dirs) = populated(tmp.path());
     let dir = make(&server, dirs[0], "split", Make::Dir);
-    let mut file = dir;
+    let mut files = Vec::new();
     for n in 0..40 {
-        file = make(&server, dir, &format!("f{n}"), Make::File { content: Vec::new() });
+        files.push(make(&server, dir, &format!("f{n}"), Make::File { content: Vec::new() }));
         if n < 4 {
             make(&server, dir, &format!("d{n}"), Make::Dir);
         }
     }
-    let plate = chiton_types::Plates::new(6, 3).expect("plates").of(dir).expect("a plate");
-    let link = |ino: Ino, name: &str| {
-        let op = Op::Link { ino, parent: dir, name: Name::try_from(name).expect("a name") };
-        ask(&server, plate, Call::Op { op, open: false });
+    let plate_of = |ino: Ino| server.plates().of(ino).expect("a plate");
+    let link = |ino: Ino, parent: Ino, name: Name| {
+        let op = Op::Link { ino, parent, name };
+        ask(&server, plate_of(parent), Call::Op { op, open: false });
     };
-    link(file, "l1");
-    ask(&server, plate, Call::Op { op: Op::Split { dir }, open: false });
+    link(files[39], dir, Name::try_from("before").expect("a name"));
+    ask(&server, plate_of(dir), Call::Op { op: Op::Split { dir }, open: false });
+    let Answer::Bytes(list) = ask(&server, plate_of(dir), Call::Query(Query::Parts { dir })) else {
+        panic!("no list");
+    };
+    let parts = chiton_model::decode_parts(&list).expect("a list");
+    // Files keep the home as the directory of their first name, and the part of the second may come before that of the first.
+    for (n, ino) in files[..20].iter().enumerate() {
+        let name = Name::try_from(format!("l{n}").as_str()).expect("a name");
+        link(*ino, chiton_model::part_of(&parts, name.hash64()).expect("a part"), name);
+    }
     for _ in 0..folds {
-        ask(&server, plate, Call::Op { op: Op::Fold { dir }, open: false });
+        ask(&server, plate_of(dir), Call::Op { op: Op::Fold { dir }, open: false });
     }
     server.shutdown().expect("ends in order");
     assert_eq!(check(tmp.path()).1, [], "after {folds} steps");
