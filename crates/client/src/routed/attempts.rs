@@ -97,7 +97,7 @@ impl Each {
         let attempt = self.clone().start_once(&cred, placed);
         let Some(again) = again else { return attempt };
         attempt.then(move |answer| match answer {
-            Err(CallError::Refused(refusal)) if parts::is_elsewhere(refusal, is_at_part) => {
+            Err(CallError::Refused(refusal)) if self.is_elsewhere(refusal, is_at_part, &dirs) => {
                 self.learn(cred, dirs, move |each, cred| each.start_placed(cred, again, tries - 1))
             }
             answer => Next::Answer(answer),

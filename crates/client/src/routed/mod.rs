@@ -418,9 +418,9 @@ impl Service for Routed {
                 let again = call.clone();
                 let placed = each.placed(call);
                 let is_at_part = each.has_moved(&again, &placed);
+                let dirs = parts::dirs_of(&again);
                 match each.call_once(cred, placed) {
-                    Err(CallError::Refused(refusal)) if parts::is_elsewhere(refusal, is_at_part) => {
-                        let dirs = parts::dirs_of(&again);
+                    Err(CallError::Refused(refusal)) if each.is_elsewhere(refusal, is_at_part, &dirs) => {
                         let next = each.clone().learn(cred.clone(), dirs, move |each, cred| {
                             each.start_placed(cred, again, parts::TRIES)
                         });

@@ -158,6 +158,13 @@ impl Each {
         self.parts.any.load(Ordering::Relaxed) && dirs_of(call) != dirs_of(placed)
     }
 
+    /// Whether a refusal of a call says that the lists of parts of its directories have to be asked for. Names that seem to be on two
+    /// plates may be on one if they go to their parts.
+    pub(super) fn is_elsewhere(&self, refusal: Refusal, is_at_part: bool, dirs: &[Ino]) -> bool {
+        let is_unknown = |dir: &Ino| !self.parts.knows(*dir);
+        is_elsewhere(refusal, is_at_part) || refusal == Refusal::CrossDevice && dirs.iter().any(is_unknown)
+    }
+
     /// The parts of a directory of which they are known.
     pub(super) fn list_of(&self, dir: Ino) -> Option<List> {
         self.parts.of(dir)

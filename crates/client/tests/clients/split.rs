@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chiton_client::{Client, ClientOptions};
-use chiton_model::{AttrChange, XattrHow};
+use chiton_client::{Client, ClientOptions, OpenFlags};
+use chiton_model::{AttrChange, RenameHow, XattrHow};
 use chiton_runtime::thread;
 use chiton_types::{Attr, Mode, PlateId, Refusal};
 
@@ -246,4 +246,52 @@ fn what_cannot_be_split_stays_whole() {
     assert_eq!(stranger.split(&stranger.caller(), dir, |_| {}), Err(Refusal::NotPermitted));
     client.remove("d").expect("removed");
     assert_eq!(client.split(&client.caller(), dir, |_| {}), Err(Refusal::Stale));
+}
+
+/// Programs name a directory that they have open: the client may not know that it has parts by now.
+#[test]
+fn a_client_that_has_not_looked_changes_names_in_parts() {
+    let site = Site::with_plates(PLATES);
+    let (client, late) = (site.connected(), site.connected());
+    let (huge, plain) =
+        (client.mkdir_all("huge").expect("made").ino, client.mkdir_all("plain").expect("made").ino);
+    for n in 0..40 {
+        client.create_file(format!("huge/f{n}"), &[n]).expect("made");
+    }
+    client.split(&client.caller(), huge, |_| {}).expect("split");
+    let name = |n: u8| format!("f{n}").into_bytes();
+    for n in 0..20 {
+        let fresh = site.connected();
+        fresh
+            .rename(&fresh.caller(), huge, &name(n), plain, &name(n), RenameHow::Replace)
+            .unwrap_or_else(|refusal| panic!("out {n}: {refusal}"));
+        let fresh = site.connected();
+        fresh
+            .rename(&fresh.caller(), plain, &name(n), huge, &name(n + 40), RenameHow::Replace)
+            .unwrap_or_else(|refusal| panic!("in {n}: {refusal}"));
+        assert_eq!(client.read_file(format!("huge/f{}", n + 40)), Ok(vec![n]));
+    }
+    assert_eq!(names(&late, "huge").len(), 40);
+}
+
+#[test]
+fn files_without_names_are_made_in_parts() {
+    let site = Site::with_plates(PLATES);
+    let client = site.connected();
+    let huge = client.mkdir_all("huge").expect("made").ino;
+    client.split(&client.caller(), huge, |_| {}).expect("split");
+    let mut linked = 0;
+    for n in 0..20 {
+        let name = format!("f{n}");
+        let made = client.create_unnamed(&client.caller(), huge, Mode(0o600), OpenFlags::READ_WRITE);
+        let (entry, fh) = made.expect("made");
+        match client.link_unnamed(&client.caller(), entry.attr.ino, huge, name.as_bytes()) {
+            Ok(_) => linked += 1,
+            // Another plate has the name.
+            Err(refusal) => assert_eq!(refusal, Refusal::CrossDevice, "{n}"),
+        }
+        client.release(fh).expect("closed");
+    }
+    assert!((1..20).contains(&linked), "{linked} of 20");
+    assert_eq!(names(&site.connected(), "huge").len(), linked);
 }

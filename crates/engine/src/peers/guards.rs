@@ -107,15 +107,20 @@ impl Engine {
         let facts = PlanState::inode(ns, ino)?;
         let is_dir = attr.kind == Kind::Dir;
         let is_empty = !is_dir || PlanState::is_empty(ns, &facts)?;
-        let named = match name.filter(|_| is_dir) {
-            Some(name) => ns.named(ino, name)?,
+        let mut kept = self.shards.kept(ino, name.is_some())?;
+        let named = match name.filter(|_| is_dir).map(|name| ns.named(ino, name)) {
+            // The client does not know where the name is.
+            Some(Err(Fault::Refused(Refusal::OtherPart))) => {
+                kept = Some(Refusal::OtherPart);
+                None
+            }
+            Some(named) => named?,
             None => None,
         };
         let list = match attr.flags & Attr::ACCESS_LIST {
             0 => None,
             _ => PlanState::xattrs(ns, &facts)?.and_then(|xattrs| xattrs.0.get(ACL_ACCESS).cloned()),
         };
-        let kept = self.shards.kept(ino, name.is_some())?;
         let parts = ns.parts(ino)?.into_iter().map(|part| part.ino).filter(|part| *part != ino).collect();
         let (kept, entries) = match entries && is_dir && kept.is_none() {
             true => {

@@ -37,10 +37,12 @@ fn unused_name<S: PlanState>(state: &S, parent: Ino, ino: Ino) -> Result<Name, F
     let mut n = 0;
     loop {
         let name = Name::new(format!(".unnamed-{ino}-{n}").as_bytes())?;
-        if state.entry(&dir, &name)?.is_none() {
-            return Ok(name);
+        match state.entry(&dir, &name) {
+            // Another part of the directory has such a name.
+            Ok(Some(_)) | Err(Fault::Refused(Refusal::OtherPart)) => n += 1,
+            Ok(None) => return Ok(name),
+            Err(fault) => return Err(fault),
         }
-        n += 1;
     }
 }
 
