@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::cluster::Tool;
+use crate::crowd::Crowd;
 use crate::faults::Fault;
 
 /// When the load began.
@@ -38,12 +39,14 @@ pub(crate) struct Made {
     /// The path below a mount, and the content; `None`: a directory.
     pub(crate) kept: BTreeMap<PathBuf, Option<String>>,
     /// Paths that were removed or renamed, and must be absent.
-    gone: Vec<PathBuf>,
+    pub(crate) gone: Vec<PathBuf>,
     /// Calls that failed, in words. None may fail.
     pub(crate) complaints: Vec<String>,
     pub(crate) calls: Vec<Call>,
     /// How often the number in [`COUNTER`] was raised.
     raised: u64,
+    /// Directories of the crowd that were split.
+    pub(crate) split: usize,
 }
 
 /// A call of a program.
@@ -62,10 +65,11 @@ impl Made {
         self.complaints.extend(other.complaints);
         self.calls.extend(other.calls);
         self.raised += other.raised;
+        self.split += other.split;
     }
 
     /// Makes a call, and takes its time. None if it failed, which is a complaint: servers that die make programs wait, no more.
-    fn call<T>(
+    pub(crate) fn call<T>(
         &mut self,
         what: &'static str,
         path: &Path,
@@ -160,6 +164,10 @@ fn run(mounts: &[PathBuf], chiton: &Tool, is_over: &AtomicBool) -> Made {
         let path = mount.join(COUNTER);
         made.call("write", &path, || fs::write(&path, "0"));
     }
+    let crowd = &Crowd::new(mounts.len(), chiton, is_over);
+    if let Some(mount) = mounts.first() {
+        crowd.prepare(mount, &mut made);
+    }
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for (number, mount) in mounts.iter().enumerate() {
@@ -170,6 +178,7 @@ fn run(mounts: &[PathBuf], chiton: &Tool, is_over: &AtomicBool) -> Made {
             workers.push(scope.spawn(move || jobs(mount, &format!("jobs-{number}"), chiton, is_over)));
             workers.push(scope.spawn(move || appends(mount, &format!("log-{number}"), is_over)));
             workers.push(scope.spawn(move || raises(mount, is_over)));
+            workers.push(scope.spawn(move || crowd.work(mount, number)));
         }
         if let Some(mount) = mounts.first() {
             workers.push(scope.spawn(move || archives(mount, is_over)));
@@ -184,7 +193,7 @@ fn run(mounts: &[PathBuf], chiton: &Tool, is_over: &AtomicBool) -> Made {
     })
 }
 
-fn content(name: &str, n: usize) -> String {
+pub(crate) fn content(name: &str, n: usize) -> String {
     format!("{name} {n}\n").repeat(1 + n % 300)
 }
 

@@ -5,7 +5,8 @@
 //!   etcd (1 or 3) ◀── servers 1 to n, standbys ──▶ a shared directory
 //!                         ▲
 //!                      mounts ◀── workers: directories, files, fsync, renames, removes; tar; decoupled jobs and their merges;
-//!                                 a file that stays open; a number raised under a lock by all mounts
+//!                                 a file that stays open; a number raised under a lock by all mounts;
+//!                                 a directory that is split while all mounts work in it
 //!                         faults: kill -9, SIGSTOP, rebalance, an etcd member less
 //!                         chiton fsck, again and again
 //! ```
@@ -17,6 +18,7 @@
 )]
 
 mod cluster;
+mod crowd;
 mod faults;
 mod fsck;
 mod load;
@@ -208,6 +210,10 @@ fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result
     let faults = faults?;
     cluster.await_health()?;
     let mut missing = load.complaints.clone();
+    if load.split == 0 && args.plates > 1 {
+        missing
+            .push("no directory was split while the load ran: give it more time with --seconds".to_owned());
+    }
     missing.extend(checks.wrong);
     if let Err(why) = cluster.chiton(&["fsck", "--content", cluster.monitor()]) {
         missing.push(why);
@@ -219,6 +225,7 @@ fn check(args: &Arguments, mut cluster: Cluster, mut signals: Signals) -> Result
     missing.extend(load.compare(&fresh));
     print_longest(&load);
     println!("{}", report(&faults, &load));
+    println!("{} directories were split over plates under load", load.split);
     println!(
         "chiton fsck found nothing in {} checks under load; {} had no result",
         checks.clean,
