@@ -6,23 +6,24 @@
 //!   time: this is invisible.)
 //! - Every call has another time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_client::data::FilesOptions;
 use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::Shape;
-use chiton_model::{AttrChange, RenameHow, SetTime};
-use chiton_runtime::{SeededWorld, World};
+use chiton_model::{AttrChange, PartRange, RenameHow, SetTime};
+use chiton_runtime::{SeededWorld, World, thread};
 use chiton_server::{FilesystemInfo, FormatOptions, Role, Server, ServerOptions};
-use chiton_types::{Ino, Mode, Name, PlateId, Plates, Refusal, Time};
+use chiton_types::{Ino, Kind, Mode, Name, PlateId, Plates, Refusal, Time};
 
 use super::disk::Disk;
 use super::live::LiveDisk;
 use super::one_plate::Lost;
-use super::step::{PLACES, Step};
+use super::step::{GROWING, PLACES, Step, vocabulary};
 use crate::checkers::crash::{Entry, History};
-use crate::model::{Birth, Change, Model, NewInode, unknown};
+use crate::model::{Birth, Change, Model, NewInode, Node, unknown};
 
 const SHARDS: u16 = 2;
 /// Of two plates: so that the directories of the vocabulary lie as `step.rs` has it.
@@ -31,6 +32,11 @@ const SHARDS_OF_TWO: u16 = 20;
 const BLOCK_BYTES: usize = 16 << 10;
 /// Length of a segment, in bytes: that of a few operations.
 const SEGMENT_BYTES: usize = 512;
+/// Names from which on directories are split, where any are.
+const THRESHOLD: usize = 2;
+/// How often it is looked whether a directory has been split, and the time between.
+const SPLITS_MAX: usize = 5_000;
+const SPLIT_PAUSE: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(3600);
 const TICK: Duration = Duration::from_millis(1);
 
@@ -50,6 +56,8 @@ pub(crate) struct Machine {
     pub(super) held: Vec<u64>,
     /// After each step the plates send each other what they owe, before the next one begins.
     pub(super) is_slow: bool,
+    /// Directories are split when they have [`THRESHOLD`] names; those that were, with their parts.
+    splits: Option<BTreeMap<Ino, Vec<PartRange>>>,
 }
 
 /// A machine that is off: its disk, and the tree that it should have.
@@ -58,6 +66,9 @@ pub(crate) struct Base {
     pub(crate) disk: Disk,
     pub(crate) info: FilesystemInfo,
     pub(crate) model: Model,
+    /// What workloads are made of.
+    pub(crate) vocabulary: &'static [Step],
+    splits: Option<BTreeMap<Ino, Vec<PartRange>>>,
 }
 
 /// Settings without automatic work.
@@ -104,15 +115,19 @@ pub(super) type Outcome = Result<(), String>;
 
 impl Base {
     /// The tree of the vocabulary: half of it in a checkpoint, the rest in the journal.
-    pub(crate) fn new(shape: Shape, plates: u16) -> Result<Base, String> {
+    pub(crate) fn new(shape: Shape, plates: u16, splits: bool) -> Result<Base, String> {
         let live = LiveDisk::new(Disk::new(shape, plates));
         let world = world(1, 1);
         let shared: chiton_runtime::SharedWorld = world.clone();
         let shards = if plates == 1 { SHARDS } else { SHARDS_OF_TWO };
         let options = FormatOptions { shards, plates, ..FormatOptions::default() };
         let info = Server::format_with(&live.all_stores(), &options, &shared).map_err(|e| e.to_string())?;
-        let empty = Base { disk: live.disk(), info, model: Model::new(world.now()) };
+        let vocabulary = vocabulary(plates, splits);
+        let splits = splits.then(BTreeMap::new);
+        let model = Model::new(world.now());
+        let empty = Base { disk: live.disk(), info, model, vocabulary, splits };
         let mut machine = Machine::start(&empty, 10)?;
+        machine.set_policy()?;
         let first = [
             Step::Mkdir("/a"),
             Step::Mkdir("/b"),
@@ -128,7 +143,8 @@ impl Base {
             Step::Write { path: "/a/l", offset: 30_000, bytes: 10_000 },
             Step::Sync,
         ];
-        for step in first.iter().chain(&then) {
+        let growing = if empty.splits.is_some() { &GROWING[..] } else { &[] };
+        for step in growing.iter().chain(&first).chain(&then) {
             machine.run(step)?;
         }
         let mut model = machine.model.clone();
@@ -143,7 +159,13 @@ impl Base {
             );
         }
         let disk = machine.live.disk().after(&super::disk::Crash::kept(usize::from(plates)));
-        let base = Base { disk, info: empty.info, model };
+        let base = Base {
+            disk,
+            info: empty.info,
+            model,
+            vocabulary: empty.vocabulary,
+            splits: machine.splits.clone(),
+        };
         machine.power_off();
         Ok(base)
     }
@@ -174,7 +196,9 @@ impl Machine {
         };
         let client = chiton_embedded::client(&server, options).map_err(|e| e.to_string())?;
         let (model, plates) = (base.model.clone(), base.info.plates());
-        let history = History::over(plates, base.model.clone());
+        let mut history = History::over(plates, base.model.clone());
+        let known = base.splits.iter().flatten();
+        known.for_each(|(dir, parts)| history.set_parts(*dir, parts.clone()));
         Ok(Machine {
             live,
             server,
@@ -187,7 +211,48 @@ impl Machine {
             steps: 0,
             held: Vec::new(),
             is_slow: false,
+            splits: base.splits.clone(),
         })
+    }
+
+    /// Has each directory split at the threshold, if some are.
+    fn set_policy(&mut self) -> Outcome {
+        if self.splits.is_none() {
+            return Ok(());
+        }
+        let policy = format!("huge: threshold\nhuge_threshold: {THRESHOLD}");
+        self.change_policy(policy)
+    }
+
+    /// Waits until the server has split each directory that has enough names, unless a plate dies.
+    fn await_splits(&mut self) -> Outcome {
+        let Some(mut known) = self.splits.take() else { return Ok(()) };
+        let is_large = |node: &Node| node.kind == Kind::Dir && node.entries.len() >= THRESHOLD;
+        let large = self.model.nodes().filter(|(ino, node)| is_large(node) && !known.contains_key(ino));
+        for dir in large.map(|(ino, _)| ino).collect::<Vec<_>>() {
+            let mut tries = 0..SPLITS_MAX;
+            let parts = loop {
+                if self.live.has_died() {
+                    break Vec::new();
+                }
+                match self.client.parts(dir) {
+                    Ok(parts) if parts.is_empty() && tries.next().is_some() => thread::sleep(SPLIT_PAUSE),
+                    Ok(parts) if parts.is_empty() => return Err(format!("directory {dir} is not split")),
+                    Ok(parts) => break parts,
+                    // The plate dies.
+                    Err(refusal) if tries.next().is_none() => {
+                        return Err(format!("the parts of {dir}: {refusal}"));
+                    }
+                    Err(_) => thread::sleep(SPLIT_PAUSE),
+                }
+            };
+            if !parts.is_empty() {
+                self.history.set_parts(dir, parts.clone());
+                known.insert(dir, parts);
+            }
+        }
+        self.splits = Some(known);
+        Ok(())
     }
 
     /// The server, for a look at the tree.
@@ -278,6 +343,7 @@ impl Machine {
             Step::Sync => self.durable(|client| client.sync()),
             Step::Checkpoint => self.server.tidy(),
         };
+        let said = said.and_then(|()| self.await_splits());
         if self.is_slow {
             self.live.settle();
         }
@@ -319,19 +385,22 @@ impl Machine {
 
     /// Whether a change is refused because it concerns several plates.
     pub(super) fn crosses(&self, change: &Change) -> bool {
-        let place = self.plates.of(change.place());
-        let elsewhere = |ino: Ino| self.plates.of(ino) != place;
         match change {
             _ if self.plates.count() == 1 => false,
             // Removed name by name there.
             Change::RemoveTree { .. } => true,
             // The whiteout's number comes from the plate of the directory that it is left in.
-            Change::Rename { from, how, .. } if how.leaves_whiteout() => elsewhere(*from),
+            Change::Rename { from, from_name, to, to_name, how, .. } if how.leaves_whiteout() => {
+                self.history.plate_of_name(*from, from_name) != self.history.plate_of_name(*to, to_name)
+            }
+            // It was born beside the directory's own inode.
+            Change::LinkUnnamed { ino, parent, name } => {
+                self.history.plate(*ino) != self.history.plate_of_name(*parent, name)
+            }
             Change::Link { .. }
             | Change::Rename { .. }
             | Change::Make { .. }
             | Change::MakeUnnamed { .. }
-            | Change::LinkUnnamed { .. }
             | Change::Unlink { .. }
             | Change::Rmdir { .. }
             | Change::Write { .. }

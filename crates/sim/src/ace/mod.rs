@@ -29,7 +29,7 @@ use chiton_runtime::{RealWorld, World};
 use parking_lot::Mutex;
 
 use machine::Base;
-use step::vocabulary;
+use step::{Step, vocabulary};
 use workload::{Done, Workload};
 
 pub use disk::Canary;
@@ -51,6 +51,8 @@ pub struct Options {
     pub journal_of_objects: bool,
     /// Number of plates, 1 or 2.
     pub plates: u16,
+    /// Over two plates: each directory is split when it has two names.
+    pub splits: bool,
 }
 
 impl Default for Options {
@@ -63,6 +65,7 @@ impl Default for Options {
             canary: None,
             journal_of_objects: false,
             plates: 1,
+            splits: false,
         }
     }
 }
@@ -84,14 +87,18 @@ pub struct Report {
 /// How far a run is: workloads done, and all.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// Number of steps in the vocabulary.
-pub fn vocabulary_len(plates: u16) -> usize {
-    vocabulary(plates).len()
+/// Number of steps in the vocabulary of these options.
+pub fn vocabulary_len(options: &Options) -> usize {
+    vocabulary(options.plates, options.splits).len()
 }
 
 /// A workload in words: its steps by their place in the vocabulary.
-pub fn describe(steps: &[usize], plates: u16) -> String {
-    let words: Vec<String> = steps.iter().map(|&n| vocabulary(plates)[n].to_string()).collect();
+pub fn describe(steps: &[usize], options: &Options) -> String {
+    shown(steps, vocabulary(options.plates, options.splits))
+}
+
+fn shown(steps: &[usize], vocabulary: &[Step]) -> String {
+    let words: Vec<String> = steps.iter().map(|&n| vocabulary[n].to_string()).collect();
     words.join("; ")
 }
 
@@ -100,11 +107,11 @@ pub fn describe(steps: &[usize], plates: u16) -> String {
 /// # Errors
 /// In words, if the small tree cannot be made, or a place is none.
 pub fn run_one(steps: &[usize], options: &Options) -> Result<Report, String> {
-    let known = vocabulary_len(options.plates);
+    let known = vocabulary_len(options);
     if let Some(n) = steps.iter().find(|n| **n >= known) {
         return Err(format!("step {n}: the vocabulary has 0 to {}", known - 1));
     }
-    let base = Base::new(options.shape(), options.plates)?;
+    let base = Base::new(options.shape(), options.plates, options.splits)?;
     let clock = RealWorld;
     let begun = clock.monotonic();
     let mut report = Report::default();
@@ -118,7 +125,7 @@ pub fn run_one(steps: &[usize], options: &Options) -> Result<Report, String> {
 /// # Errors
 /// In words, if the small tree cannot be made.
 pub fn run(options: &Options, progress: Progress<'_>) -> Result<Report, String> {
-    let base = Base::new(options.shape(), options.plates)?;
+    let base = Base::new(options.shape(), options.plates, options.splits)?;
     let clock = RealWorld;
     let begun = clock.monotonic();
     let total: u64 = (1..=options.length).map(|length| options.count(length)).sum();
@@ -158,7 +165,7 @@ impl Options {
 
     /// Number of workloads of a length.
     fn count(&self, length: usize) -> u64 {
-        (vocabulary_len(self.plates) as u64).pow(length as u32).div_ceil(self.stride(length))
+        (vocabulary_len(self) as u64).pow(length as u32).div_ceil(self.stride(length))
     }
 
     /// The n-th workload: shorter ones first, so that the shortest failure is the first.
@@ -169,7 +176,7 @@ impl Options {
             length += 1;
         }
         let mut code = n * self.stride(length);
-        let steps = vocabulary_len(self.plates) as u64;
+        let steps = vocabulary_len(self) as u64;
         (0..length)
             .map(|_| {
                 let step = code % steps;

@@ -18,7 +18,7 @@ use chiton_types::PlateId;
 use super::disk::Tail;
 use super::live::{Doom, LiveDisk, Logged};
 use super::machine::{Machine, start_server};
-use super::step::{Step, vocabulary};
+use super::step::Step;
 use super::tree::look;
 use super::workload::{AGAIN_SECOND, Workload, check_new_numbers, come_to_rest, judge_server};
 
@@ -78,7 +78,7 @@ impl Workload<'_> {
 
     /// Carries the steps out until a plate dies. The number of entries that were answered.
     fn run_until_death(&self, machine: &mut Machine) -> Result<usize, String> {
-        let steps = vocabulary(self.base.info.plates);
+        let steps = self.base.vocabulary;
         for step in self.steps.iter().map(|n| &steps[*n]).chain(&[Step::Sync, Step::Checkpoint]) {
             let before = machine.history.len();
             let said = machine.run(step);

@@ -223,6 +223,12 @@ impl Machine {
         })
     }
 
+    /// Gives the root a policy.
+    pub(super) fn change_policy(&mut self, policy: String) -> Outcome {
+        let (client, name) = (&self.client, b"chiton.policy");
+        same(client.setxattr(&client.caller(), Ino::ROOT, name, policy.as_bytes(), XattrHow::Set), Ok(()))
+    }
+
     pub(super) fn set(
         &mut self,
         path: &str,

@@ -5,6 +5,8 @@
 //!   /a/l    40,000 bytes, in blocks          /b/h       another name of /a/s
 //!   /b/e/   empty                            /n, /b/n   not there: new names
 //! ```
+//!
+//! Where directories are split from two names on, the root, `/a` and `/b` have parts, and `/c` is there, too: with one name.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -152,10 +154,43 @@ const OVER_PLATES: &[Step] = &[
     Step::SetXattr("/b"),
 ];
 
+/// The directory that splits add, with its file.
+pub(crate) const GROWING: [Step; 2] = [Step::Mkdir("/c"), Step::Create("/c/k", 100)];
+
+/// What directories that are split add: a second name in `/c` splits it.
+const OF_SPLITS: &[Step] = &[
+    Step::Create("/c/n", 100),
+    Step::Create("/c/o", 30_000),
+    Step::Mkdir("/c/m"),
+    Step::Symlink("k", "/c/n"),
+    Step::Link("/a/l", "/c/n"),
+    Step::Rename("/a/s", "/c/n"),
+    Step::Rename("/a/d", "/c/m"),
+    Step::Rename("/c/k", "/c/o"),
+    Step::Rename("/c/k", "/b/n"),
+    Step::Rename("/c/n", "/c/k"),
+    Step::Rename("/c/m", "/a/d"),
+    Step::Exchange("/c/k", "/c/n"),
+    Step::Rename("/c", "/b/e"),
+    Step::Unlink("/c/k"),
+    Step::Unlink("/c/n"),
+    Step::Rmdir("/c/m"),
+    Step::Rmdir("/c"),
+    Step::Chmod("/c", 0o700),
+    Step::Times("/c"),
+    Step::SetXattr("/c"),
+    Step::Unnamed("/c/o", 3_000),
+];
+
 /// Everything that workloads are made of.
-pub(crate) fn vocabulary(plates: u16) -> &'static [Step] {
-    static ALL: LazyLock<Vec<Step>> = LazyLock::new(|| [VOCABULARY, OVER_PLATES].concat());
-    if plates == 1 { VOCABULARY } else { &ALL }
+pub(crate) fn vocabulary(plates: u16, splits: bool) -> &'static [Step] {
+    static OVER: LazyLock<Vec<Step>> = LazyLock::new(|| [VOCABULARY, OVER_PLATES].concat());
+    static ALL: LazyLock<Vec<Step>> = LazyLock::new(|| [OF_SPLITS, VOCABULARY, OVER_PLATES].concat());
+    match (plates, splits) {
+        (1, _) => VOCABULARY,
+        (_, false) => &OVER,
+        (_, true) => &ALL,
+    }
 }
 
 impl fmt::Display for Step {

@@ -1,4 +1,3 @@
-use super::step::Step;
 use super::*;
 
 fn check(options: &Options) -> Report {
@@ -11,7 +10,7 @@ fn check(options: &Options) -> Report {
 #[test]
 fn every_operation_alone_survives_every_crash() {
     let report = check(&Options { length: 1, ..Options::default() });
-    assert_eq!(report.workloads, vocabulary_len(1) as u64);
+    assert_eq!(report.workloads, vocabulary_len(&Options::default()) as u64);
     assert!(report.crash_points > report.workloads && report.recoveries > report.crash_points);
 }
 
@@ -28,6 +27,14 @@ fn a_sample_of_operations_over_two_plates_survives_every_crash_of_both_and_of_ea
 }
 
 #[test]
+fn a_sample_of_operations_on_directories_that_are_split_at_two_names_survives_every_crash() {
+    let options =
+        Options { plates: 2, splits: true, strides: vec![5, 1_709], length: 2, ..Options::default() };
+    let report = check(&options);
+    assert!(report.workloads > 20 && report.recoveries > 500, "{report:?}");
+}
+
+#[test]
 fn a_sample_of_longer_workloads_survives_every_crash() {
     let report = check(&Options { strides: vec![u64::MAX, 23, 2_003], ..Options::default() });
     assert!(report.workloads > 150 && report.recoveries > 1_000, "{report:?}");
@@ -36,7 +43,7 @@ fn a_sample_of_longer_workloads_survives_every_crash() {
 #[test]
 fn workloads_are_counted_shortest_first_and_each_once() {
     let options = Options { length: 2, ..Options::default() };
-    let n = vocabulary_len(1);
+    let n = vocabulary_len(&Options::default());
     assert_eq!((options.count(1), options.count(2)), (n as u64, (n * n) as u64));
     assert_eq!(options.nth(0), [0]);
     assert_eq!(options.nth(n as u64), [0, 0]);
@@ -48,10 +55,10 @@ fn workloads_are_counted_shortest_first_and_each_once() {
 /// A judge that takes such a copy for a write expects a later mtime than the file has.
 #[test]
 fn a_copy_of_nothing_to_another_plate_changes_nothing() {
-    let base = Base::new(Shape::Grows, 2).expect("the small tree is made");
+    let base = Base::new(Shape::Grows, 2, false).expect("the small tree is made");
     let steps = [Step::Truncate("/a/l", 0), Step::Copy("/a/l", "/b/n")];
     let place =
-        |step: &Step| vocabulary(2).iter().position(|known| known == step).expect("of the vocabulary");
+        |step: &Step| vocabulary(2, false).iter().position(|known| known == step).expect("of the vocabulary");
     let steps: Vec<usize> = steps.iter().map(place).collect();
     let ran = Workload::new(&base, &steps, None).run();
     assert!(ran.failure.is_none(), "{:?}", ran.failure);
@@ -86,9 +93,9 @@ fn canaries_broken_rules_are_noticed() {
         (Canary::EffectsForgotten, 2, &twice, &["do not come to rest"]),
     ];
     assert!(Canary::ALL.iter().all(|(_, canary)| cases.iter().any(|(case, ..)| case == canary)));
-    let bases = [1, 2].map(|plates| Base::new(Shape::Grows, plates).expect("the small tree is made"));
+    let bases = [1, 2].map(|plates| Base::new(Shape::Grows, plates, false).expect("the small tree is made"));
     let place =
-        |step: &Step| vocabulary(2).iter().position(|known| known == step).expect("of the vocabulary");
+        |step: &Step| vocabulary(2, false).iter().position(|known| known == step).expect("of the vocabulary");
     for (canary, plates, steps, expect) in cases {
         let base = &bases[usize::from(plates) - 1];
         let steps: Vec<usize> = steps.iter().map(place).collect();

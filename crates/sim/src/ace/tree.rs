@@ -1,10 +1,10 @@
-//! The whole tree as a server shows it, each inode as its plate does.
+//! The whole tree as a server shows it, each inode as its plate does; directories with parts are put together.
 
-use chiton_model::Extent;
+use chiton_model::{Extent, PartRange, decode_parts, part_of};
 use chiton_objects::Objects;
 use chiton_objects::block::read_block;
 use chiton_server::{EmbeddedSession, Server};
-use chiton_types::{Cred, Ino, Kind, Plates};
+use chiton_types::{Attr, Cred, Ino, Kind, Name, Plates};
 use chiton_wire::{Answer, Call, Content, Query};
 
 use crate::tree::{Node, Tree};
@@ -21,15 +21,20 @@ pub(crate) fn look(server: &Server) -> Result<Tree, String> {
     while let Some((path, ino)) = to_do.pop() {
         let node = node(&sessions, &*objects, ino).map_err(|what| format!("{path}/: {what}"))?;
         if node.kind == Kind::Dir {
-            let query =
-                Query::ReadDir { dir: ino, cookie: 0, entries_max: 10_000, plus: false, part_end: None };
-            match sessions.ask(ino, query)? {
-                Answer::Entries { entries, end: true, .. } => {
-                    to_do.extend(
-                        entries.into_iter().map(|entry| (format!("{path}/{}", entry.name), entry.ino)),
-                    );
+            let parts = sessions.parts(ino)?;
+            for (at, part) in parts.iter().enumerate() {
+                let (dir, cookie) = (part.ino, part.first.saturating_sub(1));
+                let next = parts.get(at + 1).map(|next| next.first - 1);
+                let part_end = Some(next.unwrap_or(u64::MAX)).filter(|_| parts.len() > 1);
+                let query = Query::ReadDir { dir, cookie, entries_max: 10_000, plus: false, part_end };
+                match sessions.ask(dir, query)? {
+                    Answer::Entries { entries, end: true, .. } => {
+                        to_do.extend(
+                            entries.into_iter().map(|entry| (format!("{path}/{}", entry.name), entry.ino)),
+                        );
+                    }
+                    other => return Err(format!("{path}/ cannot be listed: {other:?}")),
                 }
-                other => return Err(format!("{path}/ cannot be listed: {other:?}")),
             }
         }
         let path = if path.is_empty() { "/".to_owned() } else { path };
@@ -62,6 +67,23 @@ impl Sessions {
         Ok(&self.sessions[usize::from(plate.0)])
     }
 
+    /// The parts of a directory in the order of their ranges; itself, if it has none.
+    fn parts(&self, dir: Ino) -> Result<Vec<PartRange>, String> {
+        match self.ask(dir, Query::Parts { dir })? {
+            Answer::Bytes(bytes) if bytes.is_empty() => Ok(vec![PartRange { first: 0, ino: dir }]),
+            Answer::Bytes(bytes) => decode_parts(&bytes).map_err(|e| format!("the parts of {dir}: {e}")),
+            other => Err(format!("no parts: {other:?}")),
+        }
+    }
+
+    /// The part of a directory that has a name.
+    ///
+    /// # Errors
+    /// If the plate of the directory does not answer.
+    pub(crate) fn part_of(&self, dir: Ino, name: &Name) -> Result<Ino, String> {
+        Ok(part_of(&self.parts(dir)?, name.hash64()).unwrap_or(dir))
+    }
+
     fn ask(&self, ino: Ino, query: Query) -> Result<Answer, String> {
         let shown = format!("{query:?}");
         self.of(ino)?.ask(&Cred::ROOT, Call::Query(query)).map_err(|failure| format!("{shown}: {failure:?}"))
@@ -69,9 +91,19 @@ impl Sessions {
 }
 
 fn node(sessions: &Sessions, objects: &dyn Objects, ino: Ino) -> Result<Node, String> {
-    let Answer::Attr { attr, .. } = sessions.ask(ino, Query::GetAttr { ino })? else {
-        return Err("no attributes".to_owned());
-    };
+    let mut attr = attr(sessions, ino)?;
+    if attr.flags & Attr::HAS_PARTS != 0 {
+        for part in sessions.parts(ino)?.iter().filter(|part| part.ino != ino) {
+            let part = self::attr(sessions, part.ino)?;
+            attr.size += part.size;
+            attr.nlink += part.nlink - 2;
+            attr.mtime = attr.mtime.max(part.mtime);
+            attr.ctime = attr.ctime.max(part.ctime);
+            if (part.mode, part.uid, part.gid) != (attr.mode, attr.uid, attr.gid) {
+                return Err(format!("its part {} has other permissions", part.ino));
+            }
+        }
+    }
     let content = match attr.kind {
         Kind::File => content(sessions, objects, ino, attr.size)?,
         Kind::Symlink => bytes(sessions, ino, Query::ReadLink { ino })?,
@@ -84,6 +116,13 @@ fn node(sessions: &Sessions, objects: &dyn Objects, ino: Ino) -> Result<Node, St
         xattrs.insert(String::from_utf8_lossy(name).into_owned(), value);
     }
     Ok(Node::new(&attr, content, xattrs))
+}
+
+fn attr(sessions: &Sessions, ino: Ino) -> Result<Attr, String> {
+    match sessions.ask(ino, Query::GetAttr { ino })? {
+        Answer::Attr { attr, .. } => Ok(attr),
+        other => Err(format!("no attributes: {other:?}")),
+    }
 }
 
 fn bytes(sessions: &Sessions, ino: Ino, query: Query) -> Result<Vec<u8>, String> {

@@ -12,11 +12,11 @@ use chiton_server::{FilesystemInfo, Server};
 use chiton_types::{Cred, Ino, Kind, Mode, Name};
 use chiton_wire::{Answer, Call};
 
-use super::describe;
 use super::disk::{Canary, Crash, Disk};
 use super::live::{LiveDisk, Logged};
 use super::machine::{Base, Machine, start_server};
-use super::step::{Step, vocabulary};
+use super::shown;
+use super::step::Step;
 use super::tree::{Sessions, look};
 use crate::checkers::compare::difference;
 use crate::checkers::crash::History;
@@ -78,7 +78,7 @@ impl<'a> Workload<'a> {
     /// Carries it out and judges every crash.
     pub(crate) fn run(mut self) -> Done {
         if let Err(what) = self.try_run() {
-            let what = format!("{}\n  {what}", describe(self.steps, self.base.info.plates));
+            let what = format!("{}\n  {what}", shown(self.steps, self.base.vocabulary));
             self.done.failure = Some(Failure { steps: self.steps.to_vec(), what });
         }
         self.done
@@ -131,7 +131,7 @@ impl<'a> Workload<'a> {
         let mut from = 0;
         for step in self.steps {
             from = machine.live.log_len();
-            machine.run(&vocabulary(self.base.info.plates)[*step])?;
+            machine.run(&self.base.vocabulary[*step])?;
         }
         machine.run(&Step::Sync)?;
         machine.run(&Step::Checkpoint)?;
@@ -276,6 +276,7 @@ fn new_numbers(server: &Server, tree: &Tree) -> Result<Vec<Ino>, String> {
 fn probe(sessions: &Sessions, parent: Ino, make: Make) -> Result<Ino, String> {
     let name = if make == Make::Dir { "probe-dir" } else { "probe" };
     let name = Name::try_from(name).expect("a name");
+    let parent = sessions.part_of(parent, &name)?;
     let op = Op::Make { parent, name, make, mode: Mode(0o600) };
     match sessions.of(parent)?.ask(&Cred::ROOT, Call::Op { op, open: false }) {
         Ok(Answer::Op { outcome: Outcome { attr: Some(attr), .. }, .. }) => Ok(attr.ino),

@@ -17,6 +17,7 @@ Usage: cargo xtask ace [OPTIONS]
   --only A,B,C     one workload, by its steps (what a failure prints)
   --objects        a journal of objects, as on S3, instead of files that grow
   --plates N       of a file system with N plates, 1 or 2 (default 1); 2 have some steps more
+  --splits         of a file system with two plates that splits each directory when it has two names
   --canary NAME    the disk breaks a rule, to see that it is noticed: segments-not-synced, objects-not-synced,
                    half-commits, commits-forgotten, rotten-objects; with --plates 2 also
                    first-plate-not-synced, second-plate-not-synced, effects-forgotten
@@ -27,6 +28,7 @@ Examples:
   cargo xtask ace --length 2
   cargo xtask ace --only 9,45,10
   cargo xtask ace --length 2 --plates 2
+  cargo xtask ace --length 1 --splits
   cargo xtask ace --length 1 --canary objects-not-synced
 
 Exit code: 0 if every result was right, 1 if not, 2 if the options are wrong.
@@ -88,12 +90,16 @@ impl Arguments {
                         _ => return Err("--plates is 1 or 2".to_owned()),
                     }
                 }
+                "--splits" => asked.options.splits = true,
                 "--objects" => asked.options.journal_of_objects = true,
                 "--json" => asked.json = true,
                 "--list" => asked.list = true,
                 "--help" | "-h" => asked.help = true,
                 other => return Err(format!("unknown option {other:?}")),
             }
+        }
+        if asked.options.splits {
+            asked.options.plates = 2;
         }
         asked.options.strides = vec![1; asked.options.length];
         *asked.options.strides.last_mut().expect("a length of 1 at least") = asked.stride;
@@ -105,10 +111,9 @@ impl Arguments {
             print!("{HELP}");
             return ExitCode::SUCCESS;
         }
-        let plates = self.options.plates;
         if self.list {
-            for n in 0..ace::vocabulary_len(plates) {
-                println!("{n:3}  {}", ace::describe(&[n], plates));
+            for n in 0..ace::vocabulary_len(&self.options) {
+                println!("{n:3}  {}", ace::describe(&[n], &self.options));
             }
             return ExitCode::SUCCESS;
         }
@@ -159,9 +164,10 @@ impl Arguments {
         let objects = if self.options.journal_of_objects { " --objects" } else { "" };
         let canary = Canary::ALL.iter().find(|(_, known)| self.options.canary == Some(*known));
         let canary = canary.map_or(String::new(), |(name, _)| format!(" --canary {name}"));
-        let plates = match self.options.plates {
-            1 => String::new(),
-            plates => format!(" --plates {plates}"),
+        let plates = match (self.options.plates, self.options.splits) {
+            (1, _) => String::new(),
+            (_, true) => " --splits".to_owned(),
+            (plates, false) => format!(" --plates {plates}"),
         };
         format!("cargo xtask ace --only {}{plates}{objects}{canary}", steps.join(","))
     }
@@ -209,6 +215,7 @@ mod tests {
         };
         check(&["--length", "2"], "cargo xtask ace --only 9,45,10");
         check(&["--plates", "2"], "cargo xtask ace --only 9,45,10 --plates 2");
+        check(&["--splits"], "cargo xtask ace --only 9,45,10 --splits");
         check(
             &["--objects", "--canary", "rotten-objects"],
             "cargo xtask ace --only 9,45,10 --objects --canary rotten-objects",

@@ -18,7 +18,7 @@
 //!
 //! Invariants:
 //! - An operation belongs to the plate that decides it: that of the directory whose name is given (or taken), or else that of the inode.
-//!   What is promised to be durable is so on all plates.
+//!   A name in a directory with parts belongs to the plate of its part. What is promised to be durable is so on all plates.
 //! - An action is in the history from the moment when it begins: an unfinished one may exist or not.
 //! - Content that a client has buffered (written, not closed, fsynced or pushed) may exist from the write on, must
 //!   exist from the push on, and is lost with the client before that (S27).
@@ -29,7 +29,8 @@ mod replay;
 
 use std::collections::BTreeMap;
 
-use chiton_types::{Ino, Plates, Time};
+use chiton_model::{PartRange, part_of};
+use chiton_types::{Ino, Name, Plates, Time};
 
 use crate::checkers::crash::replay::Replay;
 use crate::checkers::violation;
@@ -60,8 +61,12 @@ pub struct History {
     plates: Plates,
     /// The inode that the model's root stands for.
     root: Ino,
-    /// Of files whose numbers are not known, the directory in which they were born: files are born on its plate.
-    born_in: BTreeMap<Ino, Ino>,
+    /// Of each entry, the plate that decides it; `None` of those that concern all.
+    deciders: Vec<Option<usize>>,
+    /// Of inodes whose numbers are not known, the plate that made them: files are born there.
+    born_on: BTreeMap<Ino, usize>,
+    /// The parts of directories, from the next entry on.
+    parts: BTreeMap<Ino, Vec<PartRange>>,
 }
 
 impl History {
@@ -72,7 +77,15 @@ impl History {
 
     /// The same with these plates, each of which has an order of its own.
     pub fn over(plates: Plates, start: Model) -> History {
-        History { start, entries: Vec::new(), plates, root: Ino::ROOT, born_in: BTreeMap::new() }
+        History {
+            start,
+            entries: Vec::new(),
+            plates,
+            root: Ino::ROOT,
+            deciders: Vec::new(),
+            born_on: BTreeMap::new(),
+            parts: BTreeMap::new(),
+        }
     }
 
     /// The root of the model stands for this directory.
@@ -80,13 +93,23 @@ impl History {
         self.root = root;
     }
 
+    /// From the next entry on, a directory has these parts.
+    pub fn set_parts(&mut self, dir: Ino, parts: Vec<PartRange>) {
+        self.parts.insert(dir, parts);
+    }
+
     pub fn push(&mut self, entry: Entry) {
         let born = match &entry {
-            Entry::Act(Change::Make { parent, ino, .. }, _) => Some((*ino, *parent)),
-            Entry::Act(Change::Rename { from, whiteout, .. }, _) => Some((*whiteout, *from)),
+            Entry::Act(Change::Make { parent, ino, name, .. }, _) => Some((*ino, *parent, name)),
+            Entry::Act(Change::Rename { from, from_name, whiteout, .. }, _) => {
+                Some((*whiteout, *from, from_name))
+            }
             _ => None,
         };
-        self.born_in.extend(born.filter(|(ino, _)| is_unknown(*ino)));
+        let born = born.filter(|(ino, ..)| is_unknown(*ino));
+        let born = born.map(|(ino, dir, name)| (ino, self.plate_of_name(dir, name)));
+        self.born_on.extend(born);
+        self.deciders.push(self.decider(&entry));
         self.entries.push(entry);
     }
 
@@ -216,7 +239,7 @@ impl History {
             }
             let Some(entry) = self.entries[..begun].get(n) else { continue };
             let lives = |plate: usize| ends.ends[plate].is_none();
-            if !self.decider(entry).is_none_or(lives) {
+            if !self.deciders[n].is_none_or(lives) {
                 continue;
             }
             if let Err(refused) = replay.step(entry, &|ino| lives(self.plate(ino))) {
@@ -230,17 +253,20 @@ impl History {
 
     /// Whether the entries of a plate that have effects may end before the entry `n`. Each state is met once.
     fn may_end(&self, plate: usize, n: usize, floor: usize) -> bool {
-        let is_own = |entry: &Entry| match self.decider(entry) {
+        let is_own = |at: usize| match self.deciders[at] {
             Some(decider) => decider == plate,
-            None => *entry != Entry::Durable,
+            None => self.entries[at] != Entry::Durable,
         };
-        n == floor || n > floor && is_own(&self.entries[n - 1])
+        n == floor || n > floor && is_own(n - 1)
     }
 
     /// The plate that decides an entry; `None` of those that concern all.
     fn decider(&self, entry: &Entry) -> Option<usize> {
         match entry {
-            Entry::Act(change, _) => Some(self.plate(change.place())),
+            Entry::Act(change, _) => Some(match change.name() {
+                Some((dir, name)) => self.plate_of_name(dir, name),
+                None => self.plate(change.place()),
+            }),
             Entry::Buffered(ino, ..) | Entry::Pushed(Some(ino)) | Entry::Lost(ino) => Some(self.plate(*ino)),
             Entry::Pushed(None) | Entry::Durable => None,
         }
@@ -251,12 +277,17 @@ impl History {
         if self.plates.count() == 1 {
             return 0;
         }
-        let mut at = ino;
-        while let Some(parent) = self.born_in.get(&at) {
-            at = *parent;
+        if let Some(plate) = self.born_on.get(&ino) {
+            return *plate;
         }
-        let at = if at == Ino::ROOT { self.root } else { at };
-        self.plates.of(at).map_or(0, |plate| usize::from(plate.0))
+        let ino = if ino == Ino::ROOT { self.root } else { ino };
+        self.plates.of(ino).map_or(0, |plate| usize::from(plate.0))
+    }
+
+    /// The plate that has a name of a directory now.
+    pub fn plate_of_name(&self, dir: Ino, name: &Name) -> usize {
+        let part = self.parts.get(&dir).and_then(|parts| part_of(parts, name.hash64()));
+        self.plate(part.unwrap_or(dir))
     }
 }
 

@@ -152,6 +152,29 @@ impl Change {
             | Change::Close { ino } => *ino,
         }
     }
+
+    /// The name that is given or taken, with its directory; of a rename the new one.
+    pub fn name(&self) -> Option<(Ino, &Name)> {
+        match self {
+            Change::Make { parent, name, .. }
+            | Change::LinkUnnamed { parent, name, .. }
+            | Change::Link { parent, name, .. }
+            | Change::Unlink { parent, name }
+            | Change::Rmdir { parent, name }
+            | Change::RemoveTree { parent, name } => Some((*parent, name)),
+            Change::Rename { to, to_name, .. } => Some((*to, to_name)),
+            Change::MakeUnnamed { .. }
+            | Change::Copy { .. }
+            | Change::Write { .. }
+            | Change::Punch { .. }
+            | Change::Truncate { .. }
+            | Change::Set { .. }
+            | Change::Xattr { .. }
+            | Change::List { .. }
+            | Change::Open { .. }
+            | Change::Close { .. } => None,
+        }
+    }
 }
 
 /// The inode that [`Change::Make`] creates.

@@ -30,7 +30,37 @@ fn after(entries: &[Entry], n: usize) -> Tree {
 }
 
 fn history(entries: &[Entry]) -> History {
-    History { entries: entries.to_vec(), ..History::new(start()) }
+    with(History::new(start()), entries)
+}
+
+fn with(mut history: History, entries: &[Entry]) -> History {
+    entries.iter().for_each(|entry| history.push(entry.clone()));
+    history
+}
+
+/// From a split on, the part's plate decides what happens under its names.
+#[test]
+fn an_operation_under_a_name_of_a_part_belongs_to_its_plate() {
+    let plates = Plates::new(2, 2).unwrap();
+    let home = Ino::ROOT;
+    let part = Ino::new(chiton_types::ShardId(1), 77);
+    let parts = chiton_model::equal_parts(&[home, part]);
+    let name = (0..).map(|n| format!("n{n}")).find(|name| {
+        chiton_model::part_of(&parts, Name::try_from(name.as_str()).unwrap().hash64()) == Some(part)
+    });
+    let name = name.unwrap();
+    // Plate 0 loses what it decided; plate 1 has its own.
+    for is_split in [false, true] {
+        let mut history = History::over(plates, start());
+        if is_split {
+            history.set_parts(home, parts.clone());
+        }
+        history.push(make(&name, 3, b""));
+        let kept = after(&[make(&name, 3, b"")], 1);
+        assert!(history.judge_plates(&[0, 1], 1, &kept).is_ok());
+        let lost = history.judge_plates(&[0, 1], 1, &after(&[], 0));
+        assert_eq!(lost.is_err(), is_split, "a living plate has what it has answered");
+    }
 }
 
 #[test]
@@ -160,7 +190,7 @@ fn over_plates() -> (History, Vec<Entry>) {
         act(6, below("h", 4)), // plate 1
     ];
     let plates = Plates::new(2, 2).unwrap();
-    (History { entries: entries.clone(), ..History::over(plates, start()) }, entries)
+    (with(History::over(plates, start()), &entries), entries)
 }
 
 #[test]
@@ -186,7 +216,7 @@ fn each_plate_has_a_prefix_of_its_own_no_shorter_than_the_last_promise() {
     assert!(judge(&[0, 1, 5]).is_err());
     assert!(judge(&[0, 1, 3, 6]).is_err());
     // The same history of one plate has one order.
-    let one = History { entries: entries.clone(), ..History::new(start()) };
+    let one = with(History::new(start()), &entries);
     assert!(judge(&[0, 1, 4]).is_ok());
     let without_a: Vec<Entry> = [0, 1, 4].iter().map(|n| entries[*n].clone()).collect();
     assert!(one.judge(entries.len(), &after(&without_a, 3)).is_err());
