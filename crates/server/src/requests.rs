@@ -130,6 +130,10 @@ impl Plate {
                         Err(_) => return failed(id, &m),
                     };
                     engine = self.engine.lock();
+                    if self.is_stopping() {
+                        // Those that wait may have been dismissed already: nobody would answer this one.
+                        return stopped(id, &m);
+                    }
                     if self.install(&mut engine, fetched, generation).is_err() {
                         return failed(id, &m);
                     }
