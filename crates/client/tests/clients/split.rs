@@ -295,3 +295,25 @@ fn files_without_names_are_made_in_parts() {
     assert!((1..20).contains(&linked), "{linked} of 20");
     assert_eq!(names(&site.connected(), "huge").len(), linked);
 }
+
+/// Linux asks for the right to write to a directory only if it gets another parent.
+#[test]
+fn directories_are_renamed_between_parts_as_within_one_directory() {
+    let site = Site::with_plates(PLATES);
+    let client = site.connected();
+    let all = AttrChange { mode: Some(Mode(0o777)), ..AttrChange::default() };
+    for dir in ["huge", "other"] {
+        client.mkdir_all(dir).expect("made");
+        client.set_attr_path(dir, all).expect("changed");
+    }
+    for n in 0..12 {
+        client.mkdir_all(format!("huge/d{n}")).expect("made");
+    }
+    client.split(&client.caller(), client.stat("huge").expect("there").ino, |_| {}).expect("split");
+    let stranger = client.acting_as(4711, 4711, &[]);
+    for n in 0..12 {
+        assert_eq!(stranger.rename_path(format!("huge/d{n}"), format!("huge/e{n}")), Ok(()), "{n}");
+        let out = stranger.rename_path(format!("huge/e{n}"), format!("other/e{n}"));
+        assert_eq!(out, Err(Refusal::Access), "{n}");
+    }
+}

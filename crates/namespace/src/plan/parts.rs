@@ -55,6 +55,11 @@ fn copy<S: PlanState>(state: &S, ino: Ino, out: &mut Vec<Event>, at: usize) -> R
     Ok(())
 }
 
+/// The directory that a part belongs to; of any other its own inode.
+pub(super) fn home_of(dir: &InodeFacts) -> Ino {
+    if dir.flags & Attr::PART != 0 { dir.parent } else { dir.ino }
+}
+
 /// The parts of a directory beside its own inode.
 fn others<S: PlanState>(state: &S, dir: &InodeFacts) -> Result<Vec<Ino>, Fault> {
     match dir.flags & Attr::HAS_PARTS {

@@ -69,11 +69,13 @@ pub(super) fn rename<S: PlanState>(
         }
     }
     if from != to {
-        // A directory that gets another parent has its `..` rewritten.
-        if source.kind == Kind::Dir {
+        // A directory that gets another parent has its `..` rewritten. Callers see all parts of a directory as one parent.
+        let is_rewritten = parts::home_of(&from_dir) != parts::home_of(&to_dir);
+        if is_rewritten && source.kind == Kind::Dir {
             permission::may(state, ctx.cred, &source, access::WRITE)?;
         }
-        if let Some(target) = target.filter(|t| how == RenameHow::Exchange && t.kind == Kind::Dir) {
+        let exchanged = target.filter(|t| how == RenameHow::Exchange && t.kind == Kind::Dir);
+        if let Some(target) = exchanged.filter(|_| is_rewritten) {
             permission::may(state, ctx.cred, &target, access::WRITE)?;
         }
         let gains = source.kind == Kind::Dir && target.is_none_or(|t| t.kind != Kind::Dir);
