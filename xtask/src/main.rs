@@ -50,7 +50,7 @@ Usage: ./x COMMAND [OPTIONS]
                     paused, then a comparison (--servers N, --standby N, --seconds N, --seed N; see --help)
   crash [OPTIONS]   kill -9 of real processes under load, with content checks (--rounds N, --seed N)
   fuzz [OPTIONS]    hostile input for everything that reads what others wrote (--seconds N, --target NAME)
-  suites            only the POSIX suites (pjdfstest, fsx): on a mount, and on a connected one beside another
+  suites            only the POSIX suites (pjdfstest, fsx): on a mount, on a connected one beside another, and where directories have parts
   fix               writes what can be fixed by machine: format, clippy's suggestions
 ";
 

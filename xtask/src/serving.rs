@@ -18,8 +18,13 @@ pub(crate) struct Serving {
 impl Serving {
     /// Formats `data` and serves it, with `more` arguments.
     pub(crate) fn start(programs: &Path, more: &[&str], data: &Path) -> Result<Serving> {
+        Serving::of_plates(programs, 1, more, data)
+    }
+
+    /// The same of a file system with several plates.
+    pub(crate) fn of_plates(programs: &Path, plates: u16, more: &[&str], data: &Path) -> Result<Serving> {
         let chiton = programs.join("chiton");
-        captured(Command::new(&chiton).arg("format").arg(data))?;
+        captured(Command::new(&chiton).args(["format", "--plates", &plates.to_string()]).arg(data))?;
         let mut command = Command::new(&chiton);
         command.arg("serve").arg("--data").arg(data).args(more).stdin(Stdio::null()).stderr(Stdio::null());
         let process = command.spawn().map_err(|e| format!("cannot start chiton serve: {e}"))?;

@@ -4,6 +4,7 @@
 //! ```text
 //!   alone:   suites ─▶ mount with its server
 //!   beside:  suites ─▶ mount ─▶ server ◀─ mount ◀─ a neighbour that lists, stats and reads the same tree all the time
+//!   parts:   suites ─▶ mount ─▶ server with two plates: each directory has two parts, from its birth or from two names on
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -31,7 +32,11 @@ struct Outcome {
     said: Vec<String>,
 }
 
-/// Runs both suites on both kinds of mounts at once; returns how many cases passed and failed.
+/// Policies under which all directories get parts.
+const PARTED: [(&str, &str); 2] =
+    [("always", "huge: always\n"), ("threshold", "huge: threshold\nhuge_threshold: 2\n")];
+
+/// Runs both suites on all kinds of mounts at once; returns how many cases passed and failed.
 pub(crate) fn run() -> Result<(u64, u64)> {
     let suites = install()?;
     let programs = programs(Build::Dev)?;
@@ -41,7 +46,8 @@ pub(crate) fn run() -> Result<(u64, u64)> {
     let outcomes = thread::scope(|scope| {
         let alone = scope.spawn(|| alone(&suites, &programs));
         let beside = scope.spawn(|| beside(&suites, &programs));
-        [("alone", alone), ("beside", beside)].map(|(name, run)| (name, run.join()))
+        let parted = scope.spawn(|| parted(&suites, &programs));
+        [("alone", alone), ("beside", beside), ("parts", parted)].map(|(name, run)| (name, run.join()))
     });
     let mut count = (0, 0);
     for (name, outcome) in outcomes {
@@ -83,6 +89,29 @@ fn beside(suites: &Path, programs: &Path) -> Result<Outcome> {
     }
     neighbour.unmount()?;
     mount.unmount()?;
+    Ok(outcome)
+}
+
+/// On directories that have parts on two plates.
+fn parted(suites: &Path, programs: &Path) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    for (name, policy) in PARTED {
+        let home = fresh_dir(&format!("suites-parts-{name}"))?;
+        let server = Serving::of_plates(programs, 2, &[], &home.join("data"))?;
+        let work = fresh_place(&format!("chiton-suites-parts-{name}"))?;
+        let mount = Mounted::beside(programs, &server.socket, &home.join("state"), &work)?;
+        let file = home.join("policy.yml");
+        std::fs::write(&file, policy).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        captured(Command::new(programs.join("chiton")).args(["policy", "set"]).arg(&work).arg(&file))?;
+        // The directory that carries the policy stays as it was under one of them.
+        let below = work.join("below");
+        std::fs::create_dir(&below).map_err(|e| format!("cannot make {}: {e}", below.display()))?;
+        let of_policy = on(suites, &below)?;
+        mount.unmount()?;
+        outcome.passed += of_policy.passed;
+        outcome.failed += of_policy.failed;
+        outcome.said.extend(of_policy.said.into_iter().map(|line| format!("{name}: {line}")));
+    }
     Ok(outcome)
 }
 
