@@ -121,7 +121,7 @@ impl Authority {
     pub fn issue(
         &self,
         name: &str,
-        grant: Grant,
+        grant: &Grant,
         validity: Validity,
         serial: u128,
     ) -> Result<Issued, AuthError> {

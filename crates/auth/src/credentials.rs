@@ -79,9 +79,9 @@ impl Credentials {
     /// # Errors
     /// With the certificate of a client, which no client would accept.
     pub fn check_server(&self) -> Result<(), AuthError> {
-        match self.0.own.grant {
+        match &self.0.own.grant {
             Grant::Server => Ok(()),
-            Grant::Admin | Grant::Client(_) => Err(AuthError::new(format!(
+            Grant::Admin | Grant::Client(_) | Grant::Below(..) => Err(AuthError::new(format!(
                 "the identity {:?} is that of a client, and a server needs its own: chiton auth create NAME --server",
                 self.0.own.name
             ))),

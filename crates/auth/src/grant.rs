@@ -7,9 +7,11 @@
 //!   chiton:root?right=admin&until=1830000000       an administrator: a client that may also ask servers for reports
 //!   chiton:alice?right=rw:/&until=1830000000       a client that may read and change the file system
 //!   chiton:backup?right=r:/&until=1830000000       a client that may only read it
+//!   chiton:bob?right=rw:/home/bob&until=1830000000 a client whose root is the directory /home/bob
 //! ```
 //!
-//! `until` is for people. TLS checks the certificate's own dates.
+//! `until` is for people. TLS checks the certificate's own dates. Bytes of a path that a URI cannot hold stand there as `%` and two
+//! hexadecimal digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,6 +20,7 @@ use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use crate::error::AuthError;
+use crate::subtree::Subtree;
 
 const SCHEME: &str = "chiton:";
 /// Longest name of a certificate.
@@ -31,50 +34,90 @@ pub enum Access {
 }
 
 /// The rights of a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Grant {
     Server,
     Admin,
+    /// A client of the whole file system.
     Client(Access),
+    /// A client whose root is a directory of the file system.
+    Below(Access, Subtree),
 }
 
 impl Grant {
     /// Whether its owner may change the file system.
-    pub fn may_write(self) -> bool {
+    pub fn may_write(&self) -> bool {
         match self {
-            Grant::Server | Grant::Admin | Grant::Client(Access::ReadWrite) => true,
-            Grant::Client(Access::Read) => false,
+            Grant::Server | Grant::Admin => true,
+            Grant::Client(access) | Grant::Below(access, _) => *access == Access::ReadWrite,
         }
     }
 
     /// Whether its owner may ask for reports about all clients.
-    pub fn may_administer(self) -> bool {
+    pub fn may_administer(&self) -> bool {
         match self {
             Grant::Server | Grant::Admin => true,
-            Grant::Client(_) => false,
+            Grant::Client(_) | Grant::Below(..) => false,
         }
     }
 
-    pub fn is_server(self) -> bool {
-        self == Grant::Server
+    pub fn is_server(&self) -> bool {
+        *self == Grant::Server
+    }
+
+    /// The directory to which its owner is limited.
+    pub fn subtree(&self) -> Option<&Subtree> {
+        match self {
+            Grant::Server | Grant::Admin | Grant::Client(_) => None,
+            Grant::Below(_, subtree) => Some(subtree),
+        }
+    }
+
+    /// As it stands in a certificate.
+    fn name(&self) -> String {
+        match self {
+            Grant::Server => "server".to_owned(),
+            Grant::Admin => "admin".to_owned(),
+            Grant::Client(access) => format!("{}:/", access.word()),
+            Grant::Below(access, subtree) => format!("{}:{}", access.word(), subtree.escaped()),
+        }
     }
 
     /// `None` for everything that is not exactly a right: an unknown one must not be taken for a smaller or a larger one.
     fn from_name(name: &str) -> Option<Grant> {
-        let all =
-            [Grant::Server, Grant::Admin, Grant::Client(Access::Read), Grant::Client(Access::ReadWrite)];
-        all.into_iter().find(|grant| grant.to_string() == name)
+        let grant = match name.split_once(':') {
+            None if name == "server" => Grant::Server,
+            None if name == "admin" => Grant::Admin,
+            Some(("rw", path)) => Grant::on(Access::ReadWrite, &Subtree::unescape(path)?).ok()?,
+            Some(("r", path)) => Grant::on(Access::Read, &Subtree::unescape(path)?).ok()?,
+            _ => return None,
+        };
+        (grant.name() == name).then_some(grant)
+    }
+
+    fn on(access: Access, path: &str) -> Result<Grant, AuthError> {
+        match path {
+            "/" => Ok(Grant::Client(access)),
+            path => Ok(Grant::Below(access, Subtree::new(path)?)),
+        }
+    }
+}
+
+impl Access {
+    fn word(self) -> &'static str {
+        match self {
+            Access::Read => "r",
+            Access::ReadWrite => "rw",
+        }
     }
 }
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Grant::Server => "server",
-            Grant::Admin => "admin",
-            Grant::Client(Access::Read) => "r:/",
-            Grant::Client(Access::ReadWrite) => "rw:/",
-        })
+        match self {
+            Grant::Server | Grant::Admin | Grant::Client(_) => f.write_str(&self.name()),
+            Grant::Below(access, subtree) => write!(f, "{}:{}", access.word(), subtree.path()),
+        }
     }
 }
 
@@ -83,20 +126,12 @@ impl FromStr for Grant {
     type Err = AuthError;
 
     fn from_str(text: &str) -> Result<Grant, AuthError> {
-        let access = match text.split_once(':') {
-            Some(("rw", path)) => (Access::ReadWrite, path),
-            Some(("r", path)) => (Access::Read, path),
-            _ => {
-                return Err(AuthError::new(format!(
-                    "cannot read the right {text:?}: write rw:/ (read and change) or r:/ (only read)"
-                )));
-            }
-        };
-        match access {
-            (access, "/") => Ok(Grant::Client(access)),
-            (_, path) => Err(AuthError::new(format!(
-                "cannot limit a certificate to {path:?}: servers cannot enforce a subtree yet, so only the root / is allowed; \
-                 use the owner and mode of {path:?} instead"
+        match text.split_once(':') {
+            Some(("rw", path)) => Grant::on(Access::ReadWrite, path),
+            Some(("r", path)) => Grant::on(Access::Read, path),
+            _ => Err(AuthError::new(format!(
+                "cannot read the right {text:?}: write rw:PATH (read and change) or r:PATH (only read); the path is that of a \
+                 directory in the file system, or / for all of it"
             ))),
         }
     }
@@ -153,8 +188,8 @@ impl Certified {
     }
 }
 
-pub(crate) fn to_uri(name: &str, grant: Grant, expires: i64) -> String {
-    format!("{SCHEME}{name}?right={grant}&until={expires}")
+pub(crate) fn to_uri(name: &str, grant: &Grant, expires: i64) -> String {
+    format!("{SCHEME}{name}?right={}&until={expires}", grant.name())
 }
 
 /// Exactly what [`to_uri`] writes.
@@ -162,7 +197,7 @@ fn from_uri(uri: &str) -> Option<(&str, Grant, i64)> {
     let (name, rest) = uri.strip_prefix(SCHEME)?.split_once("?right=")?;
     let (grant, expires) = rest.split_once("&until=")?;
     let (grant, expires) = (Grant::from_name(grant)?, expires.parse().ok()?);
-    (check_name(name).is_ok() && to_uri(name, grant, expires) == uri).then_some((name, grant, expires))
+    (check_name(name).is_ok() && to_uri(name, &grant, expires) == uri).then_some((name, grant, expires))
 }
 
 /// Refuses names that cannot stand in a certificate, a log line and a file name.
@@ -184,6 +219,10 @@ pub fn check_name(name: &str) -> Result<(), AuthError> {
 mod tests {
     use super::*;
 
+    fn below(access: Access, path: &str) -> Grant {
+        Grant::Below(access, Subtree::new(path).expect("a path"))
+    }
+
     #[test]
     fn rights_are_read_exactly() {
         let check = |text: &str, expect: Result<Grant, &str>| match (text.parse::<Grant>(), expect) {
@@ -193,9 +232,13 @@ mod tests {
         };
         check("rw:/", Ok(Grant::Client(Access::ReadWrite)));
         check("r:/", Ok(Grant::Client(Access::Read)));
-        check("rw:/home", Err("cannot limit a certificate to \"/home\""));
-        check("w:/", Err("write rw:/"));
-        check("rw", Err("write rw:/"));
+        check("rw:/home/a b", Ok(below(Access::ReadWrite, "/home/a b")));
+        check("r:/home", Ok(below(Access::Read, "/home")));
+        check("r:home", Err("begin with a slash"));
+        check("rw:/home/../etc", Err("no \"..\""));
+        check("w:/", Err("write rw:PATH"));
+        check("rw", Err("write rw:PATH"));
+        assert_eq!(below(Access::ReadWrite, "/home/ü").to_string(), "rw:/home/ü");
     }
 
     #[test]
@@ -205,7 +248,16 @@ mod tests {
             "chiton:",
             "chiton:a?right=server",
             "chiton:a?right=root&until=1",
-            "chiton:a?right=rw:/x&until=1",
+            "chiton:a?right=rw:/x/&until=1",
+            "chiton:a?right=rw:x&until=1",
+            "chiton:a?right=rw:/x/../y&until=1",
+            "chiton:a?right=rw:/x y&until=1",
+            "chiton:a?right=rw:/%78&until=1",
+            "chiton:a?right=rw:/%2&until=1",
+            "chiton:a?right=rw:/%ff&until=1",
+            "chiton:a?right=rw:%2f&until=1",
+            "chiton:a?right=w:/x&until=1",
+            "chiton:a?right=rw:/x&y&until=1",
             "chiton:a?right=server&until=01",
             "chiton:a?right=server&until=1 ",
             "chiton:a?right=server&until=1&until=2",
@@ -216,10 +268,16 @@ mod tests {
         for uri in bad {
             assert_eq!(from_uri(uri), None, "{uri}");
         }
-        let all =
-            [Grant::Server, Grant::Admin, Grant::Client(Access::Read), Grant::Client(Access::ReadWrite)];
+        let all = [
+            Grant::Server,
+            Grant::Admin,
+            Grant::Client(Access::Read),
+            Grant::Client(Access::ReadWrite),
+            below(Access::Read, "/home"),
+            below(Access::ReadWrite, "/home/a&until=2 ?#%/ü/\u{1}"),
+        ];
         for grant in all {
-            assert_eq!(from_uri(&to_uri("a", grant, -1)), Some(("a", grant, -1)));
+            assert_eq!(from_uri(&to_uri("a", &grant, -1)), Some(("a", grant, -1)));
         }
     }
 

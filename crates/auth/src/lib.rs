@@ -18,8 +18,10 @@ mod credentials;
 mod error;
 mod files;
 mod grant;
+mod subtree;
 
 pub use authority::{Authority, Issued, Validity};
 pub use credentials::Credentials;
 pub use error::AuthError;
 pub use grant::{Access, Certified, Grant, Serial, check_name};
+pub use subtree::Subtree;

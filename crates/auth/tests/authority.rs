@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use chiton_auth::{Access, Authority, Credentials, Grant, Validity};
+use chiton_auth::{Access, Authority, Credentials, Grant, Subtree, Validity};
 
 const NOW: i64 = 1_800_000_000;
 
@@ -24,8 +24,9 @@ fn an_authority_issues_what_it_lists() {
         ("bob", Grant::Client(Access::Read)),
         ("node1", Grant::Server),
         ("root", Grant::Admin),
+        ("zoe", Grant::Below(Access::ReadWrite, Subtree::new("/home/zoe").unwrap())),
     ];
-    for (serial, (name, grant)) in (7u128..).zip(all) {
+    for (serial, (name, grant)) in (7u128..).zip(&all) {
         let issued = authority.issue(name, grant, validity(), serial << 64).unwrap();
         let credentials = Credentials::from_pem(&issued.identity).unwrap();
         assert_eq!(credentials.own(), &issued.certified);
@@ -33,14 +34,14 @@ fn an_authority_issues_what_it_lists() {
         assert_eq!(issued.certified.expires, NOW + 30 * 86_400);
     }
     let listed = Authority::open(&dir).unwrap().list().unwrap();
-    let listed: Vec<_> = listed.iter().map(|one| (one.name.as_str(), one.grant)).collect();
+    let listed: Vec<_> = listed.iter().map(|one| (one.name.as_str(), one.grant.clone())).collect();
     assert_eq!(listed, all);
 
     let bob = authority.find("bob").unwrap().remove(0);
     assert_eq!(authority.find(bob.serial.as_str()).unwrap(), [bob]);
     let unknown = authority.find("carol").unwrap_err().to_string();
     assert!(unknown.contains("no certificate with the name or number \"carol\""), "{unknown}");
-    let bad = authority.issue("../x", Grant::Admin, validity(), 3).unwrap_err().to_string();
+    let bad = authority.issue("../x", &Grant::Admin, validity(), 3).unwrap_err().to_string();
     assert!(bad.contains("cannot name a certificate"), "{bad}");
 }
 
@@ -60,7 +61,7 @@ fn an_authority_is_never_replaced() {
 fn identities_that_are_open_to_others_or_incomplete_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let authority = Authority::init(&root.path().join("authority"), NOW, 1).unwrap();
-    let identity = authority.issue("alice", Grant::Admin, validity(), 5).unwrap().identity;
+    let identity = authority.issue("alice", &Grant::Admin, validity(), 5).unwrap().identity;
     let path = root.path().join("alice.pem");
     let check = |text: &str, mode: u32, expect: &str| {
         fs::write(&path, text).unwrap();

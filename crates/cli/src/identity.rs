@@ -46,6 +46,12 @@ pub(crate) fn with(options: ClientOptions) -> Outcome<ClientOptions> {
     Ok(ClientOptions { credentials: credentials()?, ..options })
 }
 
+/// The directory to which this process's certificate is limited.
+pub(crate) fn subtree() -> Outcome<Option<String>> {
+    let own = credentials()?.map(|credentials| credentials.own().grant.clone());
+    Ok(own.and_then(|grant| Some(grant.subtree()?.path().to_owned())))
+}
+
 /// Whether this process's certificate allows it to change a file system that another process serves.
 pub(crate) fn may_write() -> Outcome<bool> {
     Ok(credentials()?.is_none_or(|credentials| credentials.own().grant.may_write()))

@@ -6,6 +6,7 @@
     reason = "a test waits for real threads and processes"
 )]
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -25,6 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 struct Site {
     // Ended in this order.
+    mounts: RefCell<Vec<String>>,
     servers: Vec<Child>,
     etcd: Option<Etcd>,
     dir: TempDir,
@@ -32,6 +34,10 @@ struct Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
+        for mountpoint in self.mounts.get_mut() {
+            // One that a test has ended is gone already.
+            let _ = rustix::mount::unmount(mountpoint.as_str(), rustix::mount::UnmountFlags::DETACH);
+        }
         for server in &mut self.servers {
             let _ = server.kill();
             let _ = server.wait();
@@ -42,7 +48,9 @@ impl Drop for Site {
 impl Site {
     /// An authority, and identities of it and of another.
     fn new() -> Site {
-        let site = Site { servers: Vec::new(), etcd: None, dir: tempfile::tempdir().expect("a directory") };
+        let mounts = RefCell::default();
+        let site =
+            Site { mounts, servers: Vec::new(), etcd: None, dir: tempfile::tempdir().expect("a directory") };
         for authority in ["ours", "theirs"] {
             site.done(&["auth", "init", "--dir", &site.path(authority)]);
         }
@@ -162,8 +170,8 @@ fn a_certificate_gives_its_rights_and_no_more() {
     site.refused(&["df", &address], 1, "name an identity");
     site.refused(&["df", "--identity", &with("stranger"), &address], 1, "signed by another authority");
     site.refused(&["df", "--identity", &with("absent"), &address], 1, "cannot read");
-    let limited = ["auth", "create", "x", "--allow", "rw:/dir", "--dir", &site.path("ours")];
-    site.refused(&limited, 1, "only the root / is allowed");
+    let limited = ["auth", "create", "x", "--allow", "rw:dir", "--dir", &site.path("ours")];
+    site.refused(&limited, 1, "the path must begin with a slash");
     let client = ["serve", "--identity", &with("writer"), "--data", &data, "--listen", "tcp:127.0.0.1:0"];
     site.refused(&client, 1, "is that of a client");
 
@@ -171,6 +179,68 @@ fn a_certificate_gives_its_rights_and_no_more() {
     let names: Vec<Value> = list.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(names.len(), 4, "{list}");
     assert!(names.iter().all(|one| one["state"] == "valid"), "{list}");
+}
+
+/// S145: a certificate of a subtree has it as its root, at a mount and for tools.
+#[test]
+fn a_certificate_of_a_subtree_has_it_as_its_root() {
+    let mut site = Site::new();
+    site.create("ours", "home", &["--allow", "rw:/dir"]);
+    site.create("ours", "look", &["--allow", "r:/dir/sub"]);
+    site.create("ours", "lost", &["--allow", "rw:/absent"]);
+    assert!(site.done(&["auth", "list", "--dir", &site.path("ours")]).contains("r:/dir/sub"));
+    let data = site.path("data");
+    site.done(&["format", "--plates", "3", &data]);
+    let address = site.serve(&["--data", &data]);
+    let writer = site.await_client("writer", &address);
+    writer.mkdir_all("/dir/sub/deep").expect("made");
+    writer.mkdir_all("/secret").expect("made");
+    writer.write_file("/dir/sub/file", b"content").expect("written");
+    writer.write_file("/secret/key", b"key").expect("written");
+    let lost = site.connect("lost", &address).map(drop).expect_err("no such directory");
+    assert!(lost.contains("limited to /absent") && lost.contains("no such directory"), "{lost}");
+    for report in ["status", "df"] {
+        site.refused(&[report, "--identity", &site.path("home"), &address], 1, "operation not permitted");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: mounts need root");
+    }
+    let mounted = |identity: &str| {
+        let mountpoint = site.path(&format!("mnt-{identity}"));
+        std::fs::create_dir_all(&mountpoint).expect("a directory");
+        let identity = site.path(identity);
+        site.mounts.borrow_mut().push(mountpoint.clone());
+        site.done(&["mount", "--identity", &identity, "--server", &address, &mountpoint]);
+        mountpoint
+    };
+    let names = |dir: &str| {
+        let entries =
+            std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<String> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    };
+    let home = mounted("home");
+    assert_eq!(names(&home), ["sub"]);
+    assert_eq!(std::fs::read(format!("{home}/sub/file")).expect("read"), b"content");
+    std::fs::create_dir_all(format!("{home}/made/below")).expect("it may change");
+    std::fs::write(format!("{home}/made/below/large"), [7; 300_000]).expect("it may change");
+    std::os::unix::fs::symlink("../../../../secret/key", format!("{home}/made/out")).expect("made");
+    assert!(std::fs::read(format!("{home}/made/out")).is_err(), "nothing of the file system is above");
+    let own = site.path("home");
+    site.done(&["cp", "-r", "--identity", &own, &format!("{home}/made"), &format!("{home}/copy")]);
+    site.done(&["du", "--identity", &own, &home]);
+    site.done(&["rm", "-r", "--identity", &own, &format!("{home}/made")]);
+    assert_eq!(names(&home), ["copy", "sub"]);
+    site.done(&["flush", "--identity", &own, &home]);
+    assert_eq!(writer.read_file("/dir/copy/below/large").expect("seen by others"), [7; 300_000]);
+    let look = mounted("look");
+    assert_eq!(names(&look), ["deep", "file"]);
+    let refused = std::fs::write(format!("{look}/file"), b"x").expect_err("it may only read");
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+    assert_eq!(std::fs::read(format!("{look}/file")).expect("as it was"), b"content");
+    site.done(&["umount", &look]);
+    site.done(&["umount", &home]);
 }
 
 #[test]

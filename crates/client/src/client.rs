@@ -134,7 +134,13 @@ impl Client {
         let service = reached.service;
         let blocks = store(&reached.objects)
             .map(|store| Arc::new(NearBlocks::new(store, service.clone())) as Arc<dyn BlockIo>);
-        Ok(Client::build(service, &reached.inbox, reached.write_behind, blocks, reached.filesystem, options))
+        let own = options.credentials.as_ref().map(|credentials| credentials.own().clone());
+        let client =
+            Client::build(service, &reached.inbox, reached.write_behind, blocks, reached.filesystem, options);
+        match own.as_ref().and_then(|own| Some((own, own.grant.subtree()?.path()))) {
+            Some((own, path)) => client.limited(&own.name, path),
+            None => Ok(client),
+        }
     }
 
     /// A client over any service, such as a server in this process (`chiton-embedded`). From now on recalls that the

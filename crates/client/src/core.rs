@@ -59,9 +59,16 @@ pub(crate) struct Core {
     pub(crate) embedded: bool,
     /// Several plates serve the file system.
     are_several: bool,
+    /// The root of the client, if its certificate is limited to a subtree.
+    pub(crate) limit: OnceLock<Ino>,
 }
 
 impl Core {
+    /// Where absolute paths of symbolic links begin.
+    pub(crate) fn top(&self) -> Ino {
+        self.limit.get().copied().unwrap_or(Ino::ROOT)
+    }
+
     pub(crate) fn new(
         world: SharedWorld,
         service: &dyn Service,
@@ -79,6 +86,7 @@ impl Core {
             world,
             embedded,
             are_several: service.plates() > 1,
+            limit: OnceLock::new(),
         }
     }
 

@@ -50,6 +50,7 @@ mod service;
 
 mod admin;
 mod client;
+mod limited;
 mod mounted;
 mod names;
 mod open;

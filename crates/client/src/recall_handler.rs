@@ -116,7 +116,7 @@ impl Handler for RecallHandler {
         core.cache.void(inodes);
         let open = self.files.forget(inodes, landed);
         if let Some(invalidator) = core.invalidator.get().filter(|_| core.forgets_names_at_once()) {
-            invalidator.inval_dir(Ino::ROOT);
+            invalidator.inval_dir(core.top());
         }
         core.invalidate_content(open);
         core.invalidate_later(core.dentries.dirs());

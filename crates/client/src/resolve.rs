@@ -130,7 +130,7 @@ impl Client {
                 must_be_dir |= is_last && target.ends_with(b"/");
                 todo.extend(components(&target));
                 if target.starts_with(b"/") {
-                    at = Ino::ROOT;
+                    at = self.core.top();
                 }
                 continue;
             }

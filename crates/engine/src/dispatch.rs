@@ -41,6 +41,7 @@ impl Engine {
         if task.done.is_some() {
             return answer_done(task, m);
         }
+        self.stay_in_subtree(task, slot, m)?;
         self.may_call(&task.request.call)?;
         let unnumbered = if self.peers.is_some() {
             self.await_peers(&task.request.call)?;
@@ -104,7 +105,13 @@ impl Engine {
             Call::LeaseNames { dir, numbers } => {
                 self.lease_names(*dir, *numbers, (task.session, slot), &request.cred, m)
             }
-            Call::Query(Query::Resolve { .. }) => self.resolve(task, slot, m),
+            Call::Query(Query::Resolve { .. }) => {
+                let answer = self.resolve(task, slot, m)?;
+                let stayed = self.stayed_in_subtree(task.session, &answer, m);
+                // If it has to wait, the path is followed anew.
+                task.resolving = None;
+                stayed.map(|()| answer)
+            }
             Call::Query(Query::StatEach { .. }) => self.stat_each(task, slot, m),
             Call::Query(query) => {
                 if let Query::Open { ino, want } = query
@@ -124,8 +131,16 @@ impl Engine {
                 Ok(Answer::Done)
             }
             Call::Reopen { opens, locks, dirty, names } => {
-                let answer = self.clients.reopen(opens, locks, slot, &self.shards.ns)?;
-                self.declare(task.session, dirty, names, m);
+                let inodes = opens.iter().map(|(ino, _)| *ino).chain(locks.iter().map(|lock| lock.ino));
+                let inodes = inodes.chain(dirty.iter().copied()).chain(names.iter().copied());
+                let reachable = self.reachable((task.session, slot), inodes, m)?;
+                let own = |ino: &Ino| reachable.as_ref().is_none_or(|reachable| reachable.contains(ino));
+                let opens: Vec<_> = opens.iter().filter(|(ino, _)| own(ino)).copied().collect();
+                let locks: Vec<_> = locks.iter().filter(|lock| own(&lock.ino)).copied().collect();
+                let dirty: Vec<_> = dirty.iter().filter(|ino| own(ino)).copied().collect();
+                let names: Vec<_> = names.iter().filter(|ino| own(ino)).copied().collect();
+                let answer = self.clients.reopen(&opens, &locks, slot, &self.shards.ns)?;
+                self.declare(task.session, &dirty, &names, m);
                 Ok(answer)
             }
             Call::Ended { session, secret } => {
@@ -173,7 +188,7 @@ impl Engine {
         known.request_count += 1;
         known.dedup.settle(request.settled);
         self.counters.count(counters::kind_of_call(&request.call));
-        Ok(())
+        self.may_ask_outside(session, &request.call)
     }
 
     /// The operations of a batch from where it stopped.

@@ -16,6 +16,7 @@ use crate::peers::Peers;
 use crate::recovery::Recovery;
 use crate::settings::Settings;
 use crate::step::{Command, Progress, Step, Stop};
+use crate::subtree::Subtrees;
 use crate::wait_queue::{Task, Ticket, Wait};
 
 pub struct Engine {
@@ -32,6 +33,8 @@ pub struct Engine {
     pub(crate) recovery: Option<Recovery>,
     /// When new requests were carried out for the first time, in monotonic time.
     pub(crate) opened: Option<Duration>,
+    /// Clients that are limited to subtrees.
+    pub(crate) subtrees: Subtrees,
     pub(crate) counters: Counters,
     /// Bytes of the disk: all, free.
     pub(crate) disk: (u64, u64),
@@ -66,7 +69,12 @@ impl Engine {
             self.answer_lock_grants(m);
         }
         match result {
-            Ok(answer) => Step::Done(self.reply(task.request.id, Ok(answer), m)),
+            Ok(mut answer) => {
+                if self.subtrees.are_used {
+                    self.veil(task.session, &mut answer);
+                }
+                Step::Done(self.reply(task.request.id, Ok(answer), m))
+            }
             Err(Stop::Fail(failure)) => {
                 self.counters.count(counters::REFUSED);
                 Step::Done(self.reply(task.request.id, Err(failure), m))
@@ -251,13 +259,18 @@ impl Engine {
                 | Wait::Guarded(_)
                 | Wait::Unborn(_)
                 | Wait::Birth(_)
-                | Wait::Realm(_),
+                | Wait::Realm(_)
+                | Wait::Subtree(_),
             )) if was_answered => {
                 self.clients.resends.tasks.push_front(task);
                 return Err(Progress::Idle);
             }
             Err(Stop::Wait(
-                wait @ (Wait::Leases(_) | Wait::Guarded(_) | Wait::Birth(_) | Wait::Realm(_)),
+                wait @ (Wait::Leases(_)
+                | Wait::Guarded(_)
+                | Wait::Birth(_)
+                | Wait::Realm(_)
+                | Wait::Subtree(_)),
             )) if is_pending => {
                 self.clients.resends.held_up.insert(session, wait.clone());
             }

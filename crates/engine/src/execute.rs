@@ -115,6 +115,7 @@ impl Engine {
                 }
             }
         }
+        self.keep_in_subtree(call, m)?;
         self.may_be_late(call)?;
         if call.again.is_some() && m.health != Health::Good {
             // It was answered, or may have been: it is not given up because nothing can be written just now.

@@ -54,6 +54,7 @@ mod split;
 mod path;
 mod peers;
 mod policies;
+mod subtree;
 mod volatile;
 
 mod decoupled;
@@ -82,5 +83,6 @@ pub use rows::{
 };
 pub use settings::Settings;
 pub use step::{Command, Progress, Step};
+pub use subtree::SubtreeLimit;
 pub use wait_queue::{Task, Ticket};
 pub use wait_reason::WaitReason;

@@ -33,6 +33,10 @@ pub(crate) struct Going {
     follow: bool,
     must_be_dir: bool,
     links: u8,
+    /// Where absolute paths begin.
+    root: Ino,
+    /// `..` of the root leads to itself: to no directory above it, if the client is limited to it.
+    ends_at_root: bool,
     /// The client asked another plate. What it has pending here by write-behind did not come before the question.
     is_carried: bool,
     pub(crate) passed: Resolved,
@@ -47,7 +51,14 @@ pub(crate) enum Carried {
 }
 
 impl Going {
-    pub(crate) fn begin(root: Ino, from: Ino, path: &[u8], follow: bool) -> Result<Going, Refusal> {
+    /// `limit`: the directory that is the root of a client that is limited to it.
+    pub(crate) fn begin(
+        (root, limit): (Ino, Option<Ino>),
+        from: Ino,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Going, Refusal> {
+        let root = limit.unwrap_or(root);
         if path.is_empty() {
             return Err(Refusal::NotFound);
         }
@@ -58,6 +69,8 @@ impl Going {
             follow,
             must_be_dir: path.ends_with(b"/"),
             links: 0,
+            root,
+            ends_at_root: limit.is_some(),
             is_carried: false,
             passed: Resolved::default(),
         })
@@ -65,11 +78,13 @@ impl Going {
 
     /// One that another plate has begun.
     pub(crate) fn onward(walk: &Walk) -> Result<Going, Refusal> {
-        let Walk { at, below, ref rest, follow, must_be_dir, links } = *walk;
+        let Walk { at, below, ref rest, follow, must_be_dir, links, root } = *walk;
         let below = Some(below).filter(|dir| *dir != Ino(0));
         let todo = components(rest)?;
         let passed = Resolved::default();
-        Ok(Going { todo, at, below, follow, must_be_dir, links, is_carried: true, passed })
+        let ends_at_root = true;
+        let is_carried = true;
+        Ok(Going { todo, at, below, follow, must_be_dir, links, root, ends_at_root, is_carried, passed })
     }
 
     /// The state that another plate needs in order to continue.
@@ -82,6 +97,7 @@ impl Going {
             follow: self.follow,
             must_be_dir: self.must_be_dir,
             links: self.links,
+            root: self.root,
         }
     }
 
@@ -147,7 +163,7 @@ impl QueryHandler<'_> {
                     return Err(Refusal::Loop.into());
                 }
                 let target = self.shards.ns.readlink(at)?;
-                going.at = if target.starts_with(b"/") { self.root } else { dir };
+                going.at = if target.starts_with(b"/") { going.root } else { dir };
                 going.must_be_dir |= ends_here && target.ends_with(b"/");
                 going.todo.extend(components(&target)?);
                 if going.todo.iter().map(|part| part.len() + 1).sum::<usize>() > PATH_BYTES_MAX {
@@ -189,7 +205,7 @@ impl QueryHandler<'_> {
         }
         if part == b"." || part == b".." {
             self.shards.ns.access(self.cred, at, access::EXEC)?;
-            if part == b".." {
+            if part == b".." && !(going.ends_at_root && at == going.root) {
                 going.at = dir.parent;
             }
             return Ok(());
@@ -218,7 +234,7 @@ impl QueryHandler<'_> {
     }
 
     /// The inode at which the next component of a path is looked up, if it is not this part of the directory.
-    fn part_for(&self, dir: &Attr, part: &[u8]) -> Result<Option<Ino>, Stop> {
+    pub(crate) fn part_for(&self, dir: &Attr, part: &[u8]) -> Result<Option<Ino>, Stop> {
         let is_part = dir.flags & Attr::PART != 0;
         if part == b"." || part == b".." {
             return Ok(is_part.then_some(dir.parent));

@@ -22,20 +22,23 @@ mod births;
 mod carrying;
 mod crossing;
 mod effects;
+mod failed_rows;
 mod gauges;
 mod guards;
 mod moves;
 mod order;
 mod policies;
 mod rows;
+mod subtrees;
 mod view;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use chiton_model::Event;
-use chiton_types::{Ino, PlateId, Plates, Position, Refusal, Seq, SessionId, ShardId};
-use chiton_wire::{Answer, Failure, OpKey, PeerMessage};
+use chiton_types::{Ino, PlateId, Plates, Position, Seq, SessionId, ShardId};
+use chiton_wire::{Answer, OpKey, PeerMessage, SubtreeQuestion};
+use hashbrown::HashSet;
 
 use guards::Asked;
 use order::Row;
@@ -44,6 +47,7 @@ use crate::engine::Engine;
 use crate::moment::{Health, Moment};
 use crate::parts::Queue;
 use crate::step::{Command, Progress, Step, Stop};
+use crate::subtree::Said;
 use crate::wait_queue::{Task, Wait};
 
 pub(crate) use carrying::Resolving;
@@ -84,6 +88,8 @@ pub(crate) struct Peers {
     unborn: BTreeMap<Ino, Option<bool>>,
     /// Directories of other plates whose realm is asked for.
     asked_realms: BTreeSet<Ino>,
+    /// Questions about subtrees of clients that other plates have not answered.
+    asked_subtrees: HashSet<SubtreeQuestion>,
     /// Own changes of policies, with the plates at which clients may still hold names under the policies before.
     settling: BTreeMap<OpKey, BTreeSet<PlateId>>,
     /// Births that their plates were asked for since they greeted.
@@ -191,6 +197,7 @@ impl Peers {
                 lent: BTreeMap::new(),
                 unborn: BTreeMap::new(),
                 asked_realms: BTreeSet::new(),
+                asked_subtrees: HashSet::new(),
                 settling: BTreeMap::new(),
                 asked_births: BTreeSet::new(),
                 not_coming: BTreeSet::new(),
@@ -393,6 +400,7 @@ impl Engine {
             | PeerMessage::AskRealm { .. }
             | PeerMessage::RecallNames { .. }
             | PeerMessage::Carry { .. }
+            | PeerMessage::AskSubtree { .. }
             | PeerMessage::AskUnborn { .. } => peers.push_task(from, message, &mut self.queue),
             PeerMessage::Granted { key, attempt, ino, row } => {
                 if peers.granted((from, ino), key, attempt, row) {
@@ -416,6 +424,9 @@ impl Engine {
                 self.was_carried(from, number, Ok((passed, onward)));
             }
             PeerMessage::NotCarried { number, failure } => self.was_carried(from, number, Err(failure)),
+            PeerMessage::Subtree { question, found, onward } => {
+                self.subtree_came(from, question, Said { found, onward }, m);
+            }
             PeerMessage::Release { key } => self.end_guards(from, |_, guard| guard.key == key),
             PeerMessage::CarriedOut { upto } => {
                 self.settle_effects(from, upto);
@@ -473,8 +484,9 @@ impl Engine {
         for message in peers.carried.asked_of(from) {
             peers.send(from, message, &mut self.queue);
         }
-        for question in peers.asked_of(from).into_iter().chain(peers.asked_of_policies(&self.shards.ns, from))
-        {
+        let questions = peers.asked_of(from).into_iter().chain(peers.asked_of_subtrees(from));
+        let questions = questions.chain(peers.asked_of_policies(&self.shards.ns, from));
+        for question in questions.collect::<Vec<_>>() {
             peers.send(from, question, &mut self.queue);
         }
         let unborn = peers.unborn.iter().filter(|(_, answer)| answer.is_none()).map(|(ino, _)| *ino);
@@ -538,10 +550,15 @@ impl Engine {
             PeerMessage::AskUnborn { ino } => self.asked_unborn(*from, *ino)?,
             PeerMessage::Open { moves } => self.peer_opened(*from, moves),
             PeerMessage::NotComing { ino } => self.birth_not_coming(*ino),
+            PeerMessage::AskSubtree { question } => {
+                let question = question.clone();
+                self.show_subtree(*from, &question, m)?;
+            }
             PeerMessage::Carry { .. } => unreachable!("looked at above"),
             PeerMessage::Hello { .. }
             | PeerMessage::Carried { .. }
             | PeerMessage::NotCarried { .. }
+            | PeerMessage::Subtree { .. }
             | PeerMessage::Collected { .. }
             | PeerMessage::Granted { .. }
             | PeerMessage::Occupied { .. }
@@ -554,22 +571,6 @@ impl Engine {
             | PeerMessage::Unborn { .. } => unreachable!("answered at once"),
         }
         Ok(Answer::Done)
-    }
-
-    /// The rows that the first request of another plate needs cannot be read. False if there is none.
-    pub(crate) fn fail_first_peer(&mut self) -> bool {
-        let Some(peers) = &mut self.peers else { return false };
-        let Some(task) = peers.tasks.pop_front() else { return false };
-        if let Some((from, PeerMessage::Carry { number, .. })) = task.asked_by_peer() {
-            let failure = Failure::Refused(Refusal::Io);
-            peers.send(*from, PeerMessage::NotCarried { number: *number, failure }, &mut self.queue);
-        }
-        // The others are asked again after the next greeting.
-        if let Some((from, PeerMessage::Guard { key, attempt, ino, .. })) = task.asked_by_peer() {
-            let granted = PeerMessage::Granted { key: *key, attempt: *attempt, ino: *ino, row: None };
-            peers.send(*from, granted, &mut self.queue);
-        }
-        true
     }
 
     /// A session is over: its operations here are given up.

@@ -31,7 +31,7 @@ use crate::step::Stop;
 pub(crate) use way_up::{Unplanned, WayUp};
 
 /// The policy that a directory carries itself: read, set, removed.
-const OWN: &[u8] = b"chiton.policy";
+pub(crate) const OWN: &[u8] = b"chiton.policy";
 /// The policy that holds for an inode, explained, as JSON: read only.
 const EFFECTIVE: &[u8] = b"chiton.policy.effective";
 /// Names that would lie across the border if the directory got a policy, a line each: read only.

@@ -30,8 +30,6 @@ pub(crate) struct QueryHandler<'a> {
     pub(crate) shards: &'a mut Shards,
     pub(crate) clients: &'a mut Clients,
     pub(crate) peers: Option<&'a Peers>,
-    /// Where absolute paths begin.
-    pub(crate) root: Ino,
     pub(crate) cred: &'a Cred,
     pub(crate) slot: Slot,
     pub(crate) m: &'a Moment,
@@ -39,9 +37,8 @@ pub(crate) struct QueryHandler<'a> {
 
 impl Engine {
     pub(crate) fn queries<'a>(&'a mut self, cred: &'a Cred, slot: Slot, m: &'a Moment) -> QueryHandler<'a> {
-        let root = self.settings.root;
         let peers = self.peers.as_deref();
-        QueryHandler { shards: &mut self.shards, clients: &mut self.clients, peers, root, cred, slot, m }
+        QueryHandler { shards: &mut self.shards, clients: &mut self.clients, peers, cred, slot, m }
     }
 
     pub(crate) fn query(

@@ -29,6 +29,7 @@ use crate::sessions::Sessions;
 use crate::sessions::parse_event_identity;
 use crate::settings::Settings;
 use crate::step::malformed;
+use crate::subtree::Subtrees;
 
 /// Why a frame is not replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +96,7 @@ impl Engine {
             peers,
             recovery: None,
             opened: None,
+            subtrees: Subtrees::default(),
             counters: Counters::default(),
             disk: (0, 0),
             events: Vec::new(),

@@ -66,7 +66,7 @@ impl Engine {
                 Wait::Lock | Wait::Recovery | Wait::Checkpoint | Wait::Numbers => true,
                 Wait::Guarded(_) | Wait::Guard(_) | Wait::Birth(_) | Wait::Unborn(_) => true,
                 Wait::Realm(_) | Wait::Policies | Wait::PolicySet(_) => true,
-                Wait::Carried(_) => true,
+                Wait::Carried(_) | Wait::Subtree(_) => true,
                 Wait::Durable(_) | Wait::Room | Wait::Growth(_) => false,
             };
             for ticket in self.queue.waiting.select(|_, wait| held(wait)) {

@@ -13,6 +13,7 @@ use hashbrown::HashMap;
 
 use crate::dedup::Dedup;
 use crate::late::LateReturn;
+use crate::subtree::Limit;
 use crate::write_behind::{GrantedClock, Numbers};
 
 /// Longest identity text, in bytes.
@@ -35,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) volatile: bool,
     /// It decouples subtrees before it changes something in them: said anew with each connection.
     pub(crate) decouples: bool,
+    /// How far it may reach.
+    pub(crate) limit: Limit,
     /// When its last message came.
     pub(crate) heard: Duration,
     pub(crate) dedup: Dedup,
@@ -92,6 +95,7 @@ impl Sessions {
             identity,
             volatile,
             decouples: false,
+            limit: Limit::default(),
             heard,
             dedup: Dedup::default(),
             numbers: Numbers::default(),

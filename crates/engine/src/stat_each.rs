@@ -38,7 +38,7 @@ impl Engine {
                 self.shards.ns.warm_names(targets[at..].iter().take(WARM_OPS).filter_map(StatTarget::named));
             }
             if answered[at].is_none() {
-                let may_ask = self.may_ask(target, task.session, &request.cred);
+                let may_ask = self.may_ask(target, (task.session, slot), &request.cred, m);
                 let stat = may_ask.and_then(|()| self.queries(&request.cred, slot, m).stat(target, *leases));
                 answered[at] = match stat {
                     Ok(stat) => Some(Ok(stat)),
@@ -77,7 +77,14 @@ impl Engine {
     }
 
     /// Waits, or refuses, as a question for this target alone does before it is answered.
-    fn may_ask(&mut self, target: &StatTarget, session: SessionId, cred: &Cred) -> Result<(), Stop> {
+    fn may_ask(
+        &mut self,
+        target: &StatTarget,
+        (session, slot): (SessionId, Slot),
+        cred: &Cred,
+        m: &Moment,
+    ) -> Result<(), Stop> {
+        self.may_reach(session, slot, target.place(), "stat_each", m)?;
         if self.shards.ns.has_decouplings() || self.decoupled.is_some() {
             self.may_call(&Call::Query(match target {
                 StatTarget::Inode(ino) => Query::GetAttr { ino: *ino },

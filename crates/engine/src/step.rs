@@ -41,6 +41,8 @@ pub enum Command {
     Peer(PlateId, PeerMessage),
     /// An administrator should know this.
     Log(String),
+    /// A client reached out of the subtree of its certificate: a line for the log and the history.
+    Denied(String),
 }
 
 /// Why an answer is not there yet.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_model::Outcome;
 use chiton_types::{Cred, Epoch, Ino, PlateId, Position, Seq, SessionId};
-use chiton_wire::{Answer, Call, Failure, OpKey, PeerMessage, Request};
+use chiton_wire::{Answer, Call, Failure, OpKey, PeerMessage, Request, SubtreeQuestion};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
@@ -119,6 +119,8 @@ pub(crate) enum Wait {
     PolicySet(OpKey),
     /// That another plate has carried a path on.
     Carried(u64),
+    /// That another plate says where the subtree of a limited client is.
+    Subtree(Box<SubtreeQuestion>),
 }
 
 /// All waiting requests.

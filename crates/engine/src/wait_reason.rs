@@ -69,7 +69,7 @@ impl Engine {
             Wait::Numbers => WaitReason::Numbers,
             Wait::Growth(_) => WaitReason::Growth,
             Wait::Guard(_) | Wait::Guarded(_) | Wait::Birth(_) | Wait::Unborn(_) => WaitReason::OtherPlates,
-            Wait::Carried(_) | Wait::Realm(_) | Wait::Policies | Wait::PolicySet(_) => {
+            Wait::Carried(_) | Wait::Realm(_) | Wait::Policies | Wait::PolicySet(_) | Wait::Subtree(_) => {
                 WaitReason::OtherPlates
             }
         })

@@ -19,7 +19,6 @@ use std::time::Duration;
 use chiton_client::Client;
 use chiton_decoupled::{Realm, Realms};
 use chiton_fuse_session::Session;
-use chiton_types::Ino;
 
 use crate::attach::{self, Attached};
 use crate::control::Control;
@@ -113,7 +112,7 @@ impl Mount {
         mountpoint: &Path,
         options: MountOptions,
     ) -> Result<Mount, MountError> {
-        let kernel = Arc::new(Kernel::new(Ino::ROOT));
+        let kernel = Arc::new(Kernel::new(client.root()));
         Mount::start_router(Router::new(client, realms, kernel.clone()), kernel, mountpoint, options)
     }
 

@@ -179,7 +179,7 @@ fn path_of(client: &Client, dir: Ino) -> Result<PathBuf, Refusal> {
     let groups: Arc<[u32]> = Arc::new([]);
     let root = Caller { uid: 0, gid: 0, groups: Groups::Known(&groups) };
     let (mut names, mut at) = (Vec::new(), dir);
-    while at != Ino::ROOT {
+    while at != client.root() {
         if names.len() == DEPTH_MAX {
             return Err(Refusal::NameTooLong);
         }

@@ -341,6 +341,15 @@ impl Namespace {
         Ok(dir)
     }
 
+    /// The directories that have names of an inode, or the one that had its last name; of a part of a directory, that directory.
+    ///
+    /// # Errors
+    /// As [`Namespace::attr`].
+    pub fn parents(&self, ino: Ino) -> Result<Vec<Ino>, Fault> {
+        let parent = self.attr(ino)?.parent;
+        Ok(self.linked.value(LinkedKey(ino)).map_or_else(|| vec![parent], |Parents(all)| all.clone()))
+    }
+
     /// Whether a file has several names.
     pub(crate) fn is_linked(&self, ino: Ino) -> bool {
         self.linked.value(LinkedKey(ino)).is_some()

@@ -17,6 +17,7 @@ use crate::peers::Peers;
 use crate::plate::Plate;
 use crate::plate_table::PlateTable;
 use crate::startup::EPOCH;
+use crate::trust::subtree_limit;
 use chiton_engine::Opened;
 
 /// Answers the messages of clients of one plate.
@@ -171,10 +172,12 @@ impl Service for PlateService {
         let opened = match (hello.channel, hello.resume) {
             (Channel::Main, None) => return plate.begin_session(&hello, sender).err(),
             (Channel::Main, Some((session, secret))) => {
-                let count = hello.resend_count;
+                let (count, limit) = (hello.resend_count, subtree_limit(sender));
                 plate.with_engine(|engine, m| {
                     let opened = engine.resume_session(session, secret, count, m);
-                    engine.note_decouples(session, hello.decouples && opened.is_ok());
+                    let opened = opened
+                        .and_then(|opened| engine.limit_session(session, limit.clone()).map(|()| opened));
+                    engine.note_decouples(session, hello.decouples && limit.is_none() && opened.is_ok());
                     opened
                 })
             }
@@ -193,7 +196,7 @@ impl Service for PlateService {
                     let _ = sender.recall(recall);
                 }
                 return Some(match recalls {
-                    Some(_) => plate.accepted(Opened { session, secret }),
+                    Some(_) => plate.accepted(Opened { session, secret }, sender),
                     None => unknown(RefuseReason::SessionGone),
                 });
             }
@@ -207,7 +210,7 @@ impl Service for PlateService {
         match opened {
             Ok(opened) => {
                 plate.waiters.channels.add(opened.session, Channel::Main, sender);
-                Some(plate.accepted(opened))
+                Some(plate.accepted(opened, sender))
             }
             Err(RefuseReason::NotReady) => {
                 Some(refused(RefuseReason::NotReady, "the session ends; try again in a moment"))
@@ -244,20 +247,24 @@ impl Plate {
     fn begin_session(&self, hello: &Hello, sender: &Sender) -> Result<(), Welcome> {
         let session = self.new_session_id().map_err(|e| refused(RefuseReason::NotReady, &e))?;
         let secret = self.world.random();
+        let limit = subtree_limit(sender);
         let opened = self.with_engine(|engine, m| {
             let opened = engine.open_session(session, secret, &hello.identity, false, m)?;
-            engine.note_decouples(session, hello.decouples);
+            engine.note_decouples(session, hello.decouples && limit.is_none());
+            engine.limit_session(session, limit)?;
             Ok((opened, engine.position()))
         });
         let (opened, position) = opened.map_err(|reason| {
             refused(reason, "the server has too many sessions; end some or raise its limit")
         })?;
         self.waiters.channels.add(session, Channel::Main, sender);
-        self.send_when_durable(position, sender, OnDurable::Welcome(Box::new(self.accepted(opened))));
+        self.send_when_durable(position, sender, OnDurable::Welcome(Box::new(self.accepted(opened, sender))));
         Ok(())
     }
 
-    fn accepted(&self, opened: Opened) -> Welcome {
+    fn accepted(&self, opened: Opened, sender: &Sender) -> Welcome {
+        // A client that is limited to a subtree reads no blocks but those of its files: the server looks at each.
+        let is_limited = subtree_limit(sender).is_some();
         Welcome::Accepted {
             session: opened.session,
             secret: opened.secret,
@@ -266,7 +273,7 @@ impl Plate {
             boot: self.boot,
             session_ms: self.options.belief_ms(),
             durable: self.journal.durable(),
-            objects: self.blocks.address.clone(),
+            objects: if is_limited { String::new() } else { self.blocks.address.clone() },
             shards: self.info.shards,
             plates: self.info.plates,
         }

@@ -12,11 +12,13 @@
 //!   credentials at all.
 //! - A connection whose certificate is revoked is closed when the list arrives, and none of its later calls is carried out.
 //! - Rights belong to the connection, not to its session: a session that is resumed under another certificate has the rights of that one.
+//!   The subtree to which a certificate is limited belongs to the session: the engine knows it, and lets no other certificate resume it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chiton_auth::{Certified, Credentials, Grant, Serial};
+use chiton_engine::SubtreeLimit;
 use chiton_runtime::sync::{Mutex, RwLock};
 use chiton_transport::{Closed, ConnId, Sender, Service};
 use chiton_types::{Epoch, Position, Refusal, SessionId};
@@ -94,7 +96,7 @@ impl Trust {
         lines
     }
 
-    fn note(&self, line: String) {
+    pub(crate) fn note(&self, line: String) {
         let mut notes = self.notes.lock();
         match notes.lines.len() < NOTES_MAX {
             true => notes.lines.push(line),
@@ -131,7 +133,7 @@ impl Trust {
         }
         match known.certified.grant.may_write() && known.certified.grant.may_administer() {
             true => Limits::None,
-            false => Limits::Some(known.certified.grant),
+            false => Limits::Some(known.certified.grant.clone()),
         }
     }
 
@@ -154,9 +156,10 @@ fn in_words(certified: &Certified) -> String {
 }
 
 /// Why a right does not include a call; `None` if it does.
-fn forbidden(grant: Grant, call: &Call) -> Option<Refusal> {
-    // How much space there is, every client may know.
-    if matches!(call, Call::Admin { what } if what != "df") && !grant.may_administer() {
+fn forbidden(grant: &Grant, call: &Call) -> Option<Refusal> {
+    // How much space there is, every client of the whole file system may know.
+    let is_report = matches!(call, Call::Admin { what } if what != "df" || grant.subtree().is_some());
+    if is_report && !grant.may_administer() {
         return Some(Refusal::NotPermitted);
     }
     (!grant.may_write() && (changes(call) || reserves(call))).then_some(Refusal::ReadOnly)
@@ -189,6 +192,13 @@ fn reserves(call: &Call) -> bool {
     }
 }
 
+/// The subtree to which the certificate of a connection is limited.
+pub(crate) fn subtree_limit(sender: &Sender) -> Option<SubtreeLimit> {
+    let certified = sender.certified()?;
+    let path = certified.grant.subtree()?.path().to_owned();
+    Some(SubtreeLimit { path, owner: in_words(&certified) })
+}
+
 /// A service behind [`Trust`].
 pub(crate) struct Guard {
     pub(crate) trust: Arc<Trust>,
@@ -213,7 +223,7 @@ impl Service for Guard {
             // Its connection is about to close.
             Limits::Revoked => return batch.clear(),
             Limits::Some(grant) => batch.retain(|request| {
-                let Some(refusal) = forbidden(grant, &request.call) else { return true };
+                let Some(refusal) = forbidden(&grant, &request.call) else { return true };
                 let result = Err(Failure::Refused(refusal));
                 let reply = Reply { id: request.id, epoch: Epoch(0), durable: Position(0), result };
                 // A client that is gone needs no answer.
@@ -247,7 +257,7 @@ impl Service for Guard {
 
 #[cfg(test)]
 mod tests {
-    use chiton_auth::Access;
+    use chiton_auth::{Access, Subtree};
     use chiton_types::{BlockId, Ino};
     use chiton_wire::LeaseMode;
 
@@ -279,10 +289,15 @@ mod tests {
             (admin("view hold"), report, report),
         ];
         for (call, reader, writer) in cases {
-            assert_eq!(forbidden(Grant::Client(Access::Read), &call), reader, "{call:?}");
-            assert_eq!(forbidden(Grant::Client(Access::ReadWrite), &call), writer, "{call:?}");
-            assert_eq!(forbidden(Grant::Admin, &call), None, "{call:?}");
-            assert_eq!(forbidden(Grant::Server, &call), None, "{call:?}");
+            let home = Subtree::new("/home").expect("a path");
+            let is_df = call == admin("df");
+            for (access, refusal) in [(Access::Read, reader), (Access::ReadWrite, writer)] {
+                assert_eq!(forbidden(&Grant::Client(access), &call), refusal, "{call:?}");
+                let below = forbidden(&Grant::Below(access, home.clone()), &call);
+                assert_eq!(below, if is_df { report } else { refusal }, "{call:?}");
+            }
+            assert_eq!(forbidden(&Grant::Admin, &call), None, "{call:?}");
+            assert_eq!(forbidden(&Grant::Server, &call), None, "{call:?}");
         }
     }
 }

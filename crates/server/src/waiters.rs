@@ -74,6 +74,10 @@ impl Plate {
                     self.waiters.channels.recall(session, recall);
                 }
                 Command::Log(line) => self.log(&line),
+                // The history of the cluster is the log of refusals.
+                Command::Denied(line) => {
+                    self.options.trust.iter().for_each(|trust| trust.note(line.clone()));
+                }
                 Command::Peer(..) => unreachable!("it was sent under the engine's lock"),
                 Command::DropSession(session, ended) => {
                     self.waiters.channels.drop_session(session);

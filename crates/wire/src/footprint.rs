@@ -3,6 +3,8 @@
 //! Invariants:
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) touches nothing: it is never refused.
 //! - Operations are looked at one by one, by their footprint ([`chiton_model::Footprint::visit`]).
+//! - What a call reaches ([`Call::reach`]) is another question: there it matters what a client may learn or change, and everything that it
+//!   names counts.
 
 use chiton_types::{Ino, access};
 
@@ -62,6 +64,64 @@ impl Call {
             | Call::Realm(_)
             | Call::Ping
             | Call::Bye => Ok(()),
+        }
+    }
+}
+
+/// What a call lets its client learn or change, for clients that are limited to a subtree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing beyond the client's own session, and the totals of the file system.
+    Own,
+    /// This inode, and the names in it if it is a directory.
+    Inode(Ino),
+    /// Several things, each of which is looked at where it is carried out: operations, targets, declarations, blocks.
+    Each,
+    /// Other clients, or the file system as a whole.
+    Everything,
+}
+
+impl Call {
+    /// See [`Reach`].
+    pub fn reach(&self) -> Reach {
+        match self {
+            Call::Query(query) => match query {
+                Query::Lookup { parent: ino, .. }
+                | Query::GetAttr { ino }
+                | Query::Open { ino, .. }
+                | Query::Access { ino, .. }
+                | Query::ReadDir { dir: ino, .. }
+                | Query::Parts { dir: ino }
+                | Query::NameOf { dir: ino, .. }
+                | Query::ReadLink { ino }
+                | Query::GetXattr { ino, .. }
+                | Query::ListXattr { ino }
+                | Query::Map { ino, .. } => Reach::Inode(*ino),
+                // It begins at the client's root, wherever that is.
+                Query::Resolve { path, .. } if path.starts_with(b"/") => Reach::Own,
+                Query::Resolve { from, .. } => Reach::Inode(*from),
+                Query::StatEach { .. } => Reach::Each,
+                Query::StatFs => Reach::Own,
+            },
+            Call::Grown { ino, .. } | Call::Lease { ino, .. } | Call::LeaseNames { dir: ino, .. } => {
+                Reach::Inode(*ino)
+            }
+            Call::SetLock { lock, .. } if lock.kind == LockKind::Unlock => Reach::Own,
+            Call::SetLock { lock, .. } | Call::GetLock { lock } => Reach::Inode(lock.ino),
+            Call::Op { .. }
+            | Call::Batch { .. }
+            | Call::WriteBehind { .. }
+            | Call::Late { .. }
+            | Call::Reopen { .. }
+            | Call::GetBlock { .. } => Reach::Each,
+            Call::Commit { .. }
+            | Call::Closed { .. }
+            | Call::Ended { .. }
+            | Call::CancelLock { .. }
+            | Call::PutBlock { .. }
+            | Call::Ping
+            | Call::Bye => Reach::Own,
+            Call::Realm(_) | Call::Admin { .. } => Reach::Everything,
         }
     }
 }

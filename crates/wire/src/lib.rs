@@ -29,7 +29,7 @@ mod footprint;
 pub use answer::*;
 pub use call::*;
 pub use chiton_model::field::{GROUPS_MAX, OverLimit};
-pub use footprint::is_policy_attribute;
+pub use footprint::{Reach, is_policy_attribute};
 pub use handshake::*;
 pub use lease::*;
 pub use message::{FRAME_BYTES_MAX, Message};

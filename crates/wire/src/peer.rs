@@ -83,8 +83,38 @@ record! {
         pub must_be_dir: bool,
         /// Symbolic links that were followed so far.
         pub links: u8,
+        /// Where absolute paths begin, and above which `..` does not lead: the root of the file system, or the directory to which the
+        /// client is limited.
+        pub root: Ino,
     }
 }
+
+choice! {
+    /// A question about the subtree to which a client is limited. It is put to the plate of the inode, which answers as far as it has the
+    /// directories: see [`PeerMessage::Subtree`].
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    pub enum SubtreeQuestion "question about a subtree" {
+        /// Whether an inode is this directory or below it.
+        0 Within {
+            ino: Ino,
+            root: Ino,
+        }
+        /// Which directory this path leads to. No symbolic link is followed.
+        1 Path {
+            (2)
+            /// Operations that clients have pending in the directories on the way come first.
+            settled,
+            from: Ino,
+            /// Names, with a slash between two.
+            names: Vec<u8> as Max<u8, SUBTREE_BYTES_MAX>,
+        }
+    }
+}
+
+/// Longest path of a subtree to which a client is limited.
+pub const SUBTREE_BYTES_MAX: usize = 1024;
+/// Most questions to other plates in which one about a subtree goes on: a file may have many names.
+pub const SUBTREE_ONWARD_MAX: usize = 1024;
 
 choice! {
     /// A message from one plate to another.
@@ -191,6 +221,19 @@ choice! {
             passed: Resolved,
             /// How it goes on from there; nothing if it ended.
             onward: Option<Walk>,
+        }
+        /// Asks about the subtree to which a client is limited. The answer waits for rows and births alone, so that operations that hold
+        /// guards, or are carried out again after a start, may wait for it.
+        27 AskSubtree {
+            question: SubtreeQuestion,
+        }
+        /// The answer, as far as the plate has the directories.
+        28 Subtree {
+            question: SubtreeQuestion,
+            /// The directory that was asked for: the root that the inode is below, or that at the end of the path.
+            found: Option<Ino>,
+            /// If none is found: it is found if one of these finds it, each a question to another plate. None: there is no such directory.
+            onward: Vec<SubtreeQuestion> as Max<SubtreeQuestion, SUBTREE_ONWARD_MAX>,
         }
         /// It leads nowhere. All on which that rests is durable.
         26 NotCarried {

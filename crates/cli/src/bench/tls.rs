@@ -30,8 +30,8 @@ struct Rates {
 pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     let now = RealWorld.now().0.div_euclid(1_000_000_000);
     let authority = Authority::init(&plan.dir.join("tls-authority"), now, 1).map_err(Failure::failed)?;
-    let credentials = |name: &str, grant, serial| -> Outcome<Credentials> {
-        let issued = authority.issue(name, grant, Validity { now, days: 1 }, serial);
+    let credentials = |name: &str, grant: Grant, serial| -> Outcome<Credentials> {
+        let issued = authority.issue(name, &grant, Validity { now, days: 1 }, serial);
         issued.and_then(|issued| Credentials::from_pem(&issued.identity)).map_err(Failure::failed)
     };
     let server = credentials("server", Grant::Server, 1 << 8)?;

@@ -23,7 +23,7 @@ use crate::failure::{Failure, Outcome};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "An authority signs the certificates of one cluster. Keep its directory on the administrator's machine, and a copy of it.\nAn identity is a file with a certificate and its private key: give it only to the process that it names.\n\nExamples:\n  chiton auth init --dir /root/authority\n  chiton auth create node1 --server --dir /root/authority --out node1.pem       for chiton serve --identity node1.pem\n  chiton auth create alice --allow rw:/ --dir /root/authority --out alice.pem   for chiton mount --identity alice.pem\n  chiton auth create backup --allow r:/ --dir /root/authority --out backup.pem  may only read\n  chiton auth create root --admin --dir /root/authority --out root.pem          for chiton status and chiton top\n  chiton auth list --dir /root/authority\n  chiton auth revoke alice --dir /root/authority --monitor etcd://h1,h2,h3"
+    after_help = "An authority signs the certificates of one cluster. Keep its directory on the administrator's machine, and a copy of it.\nAn identity is a file with a certificate and its private key: give it only to the process that it names.\n\nExamples:\n  chiton auth init --dir /root/authority\n  chiton auth create node1 --server --dir /root/authority --out node1.pem       for chiton serve --identity node1.pem\n  chiton auth create alice --allow rw:/ --dir /root/authority --out alice.pem   for chiton mount --identity alice.pem\n  chiton auth create backup --allow r:/ --dir /root/authority --out backup.pem  may only read\n  chiton auth create build --allow rw:/ci --dir /root/authority --out build.pem  its root is /ci\n  chiton auth create root --admin --dir /root/authority --out root.pem          for chiton status and chiton top\n  chiton auth list --dir /root/authority\n  chiton auth revoke alice --dir /root/authority --monitor etcd://h1,h2,h3"
 )]
 pub(crate) struct AuthArgs {
     #[command(subcommand)]
@@ -56,8 +56,9 @@ struct Create {
     name: String,
     #[command(flatten)]
     at: At,
-    /// A client, and its right: rw:/ may read and change the file system, r:/ may only read it.
-    #[arg(long, group = "role", value_name = "rw:/|r:/")]
+    /// A client, and its right: rw:PATH may read and change that directory and all below it, r:PATH may only read it. / is the whole
+    /// file system. A client of another directory has that one as its root, and sees nothing above or beside it.
+    #[arg(long, group = "role", value_name = "rw:PATH|r:PATH")]
     allow: Option<String>,
     /// A server of the cluster.
     #[arg(long, group = "role")]
@@ -135,7 +136,7 @@ fn create(args: &Create) -> Outcome {
     let mut file = new_file(&out)?;
     let validity = Validity { now: now(), days: args.days };
     let written =
-        authority.issue(&args.name, grant, validity, random()).map_err(Failure::failed).and_then(|issued| {
+        authority.issue(&args.name, &grant, validity, random()).map_err(Failure::failed).and_then(|issued| {
             file.write_all(issued.identity.as_bytes())
                 .and_then(|()| file.sync_all())
                 .map_err(|e| Failure::failed(format!("cannot write {}: {e}", out.display())))?;

@@ -53,7 +53,10 @@ pub(crate) fn run(args: &Mount) -> Outcome {
     let client = Arc::new(client(args, server.as_ref(), cluster.as_ref(), &mountpoint)?);
     // A mount that may change nothing decouples nothing.
     let may_change = !args.inside.salvage && (args.data.is_some() || identity::may_write()?);
-    let realms = if args.no_decouple || !may_change { None } else { Some(realms(args, &client)?) };
+    // Nor does one that is limited to a subtree: a decoupling is not.
+    let is_limited = args.data.is_none() && identity::subtree()?.is_some();
+    let decouples = !args.no_decouple && may_change && !is_limited;
+    let realms = if decouples { Some(realms(args, &client)?) } else { None };
     let is_for_others = args.allow_other.unwrap_or_else(|| rustix::process::geteuid().is_root());
     let options = MountOptions {
         read_only: args.read_only || !may_change,

@@ -17,6 +17,7 @@
 //!   carry position 0 and no lease.
 
 mod attempts;
+mod blocks;
 mod chain;
 mod parts;
 mod realms;
@@ -429,6 +430,7 @@ impl Service for Routed {
                     answer => answer,
                 }
             }
+            Call::GetBlock { .. } => each.get_block(cred, call),
             _ => each.call_once(cred, call),
         }
     }

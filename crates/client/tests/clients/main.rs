@@ -4,6 +4,7 @@ mod batches;
 mod blocked;
 mod fold;
 mod huge;
+mod limited;
 mod open_each;
 mod paths;
 mod plates;

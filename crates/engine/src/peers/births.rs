@@ -115,7 +115,7 @@ impl Peers {
 
 impl Engine {
     /// Waits until an inode is born whose number is lent to another plate.
-    pub(super) fn await_birth(&mut self, ino: Ino) -> Result<(), Stop> {
+    pub(crate) fn await_birth(&mut self, ino: Ino) -> Result<(), Stop> {
         let Some(peers) = &mut self.peers else { return Ok(()) };
         let Some(to) = peers.borrower(ino) else { return Ok(()) };
         match self.shards.ns.attr(ino) {

@@ -85,7 +85,8 @@ impl Engine {
                 return resolved;
             };
             // Its name led here at one moment, and is another's or nobody's by now.
-            let going = Going::begin(self.settings.root, *from, path, *follow)?;
+            let roots = (self.settings.root, self.root_of_session(task.session, m)?);
+            let going = Going::begin(roots, *from, path, *follow)?;
             let tries = resolving.tries + 1;
             **resolving = Resolving { going, asked: None, said: None, hops: 0, tries, shown: None };
         }
@@ -96,6 +97,7 @@ impl Engine {
         let Call::Query(Query::Resolve { from, path, follow, sessions }) = &task.request.call else {
             unreachable!("called for paths only")
         };
+        let limit = self.root_of_session(task.session, m)?;
         let cred = &task.request.cred;
         if let Some(resolving) = &mut task.resolving
             && let Some(number) = resolving.asked
@@ -112,7 +114,7 @@ impl Engine {
         }
         let (mut going, hops, tries) = match &task.resolving {
             Some(resolving) => (resolving.going.clone(), resolving.hops + 1, resolving.tries),
-            None => (Going::begin(self.settings.root, *from, path, *follow)?, 1, 0),
+            None => (Going::begin((self.settings.root, limit), *from, path, *follow)?, 1, 0),
         };
         // Another plate may have named a part that it is about to make here.
         self.await_birth(going.at)?;

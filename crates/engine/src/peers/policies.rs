@@ -56,6 +56,9 @@ impl Peers {
 impl Engine {
     /// A request begins to wait: what it waits for is asked for.
     pub(crate) fn ask_for(&mut self, wait: &Wait) {
+        if let Wait::Subtree(question) = wait {
+            return self.ask_about_subtree(question);
+        }
         let (Wait::Realm(ino), Some(peers)) = (wait, &mut self.peers) else { return };
         let Some(plate) = peers.other_of(*ino) else { return };
         if peers.asked_realms.insert(*ino) && peers.others[&plate].boot != 0 {

@@ -124,7 +124,7 @@ impl World {
             match command {
                 Command::Reply(ticket, reply) => drop(self.answers.insert(ticket, reply)),
                 Command::DropSession(session, position) => self.dropped.push((session, position)),
-                Command::Recall(..) | Command::Peer(..) | Command::Log(_) => {}
+                Command::Recall(..) | Command::Peer(..) | Command::Log(_) | Command::Denied(_) => {}
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Certificates and identity files: a peer shows the first, and users name the second.
 
-use chiton_auth::{Access, Authority, Certified, Credentials, Grant, Validity};
+use chiton_auth::{Access, Authority, Certified, Credentials, Grant, Subtree, Validity};
 
 use super::{Target, as_it_is};
 
@@ -16,10 +16,17 @@ fn seeds() -> Vec<Vec<u8>> {
     let dir = tempfile::tempdir().expect("a directory");
     let now = 1_800_000_000;
     let authority = Authority::init(&dir.path().join("authority"), now, 1).expect("an authority");
-    let grants = [Grant::Server, Grant::Admin, Grant::Client(Access::Read), Grant::Client(Access::ReadWrite)];
+    let below = Subtree::new("/home/a b").expect("a path");
+    let grants = [
+        Grant::Server,
+        Grant::Admin,
+        Grant::Client(Access::Read),
+        Grant::Client(Access::ReadWrite),
+        Grant::Below(Access::ReadWrite, below),
+    ];
     let issue = |(serial, grant): (u128, Grant)| {
         let validity = Validity { now, days: 1 };
-        let issued = authority.issue("seed", grant, validity, serial << 64).expect("a certificate");
+        let issued = authority.issue("seed", &grant, validity, serial << 64).expect("a certificate");
         [issued.der, issued.identity.into_bytes()]
     };
     (2..).zip(grants).flat_map(issue).collect()

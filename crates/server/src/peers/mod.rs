@@ -318,7 +318,8 @@ impl Plate {
             self,
             messages.filter_map(|command| match command {
                 Command::Peer(to, message) => Some((to, message)),
-                Command::Reply(..) | Command::Recall(..) | Command::DropSession(..) | Command::Log(_) => None,
+                Command::Reply(..) | Command::Recall(..) | Command::DropSession(..) => None,
+                Command::Log(_) | Command::Denied(_) => None,
             }),
         );
     }

@@ -274,7 +274,7 @@ impl World {
                     Command::DropSession(..) => {
                         self.wrong.get_or_insert_with(|| format!("plate {at} ended a session"));
                     }
-                    Command::Log(line) => {
+                    Command::Log(line) | Command::Denied(line) => {
                         self.wrong.get_or_insert_with(|| format!("plate {at} reports: {line}"));
                     }
                 }

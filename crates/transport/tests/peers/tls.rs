@@ -53,7 +53,7 @@ impl Site {
 fn credentials(authority: &Authority, name: &str, grant: Grant, begin: i64) -> Credentials {
     static SERIALS: AtomicU64 = AtomicU64::new(2);
     let serial = u128::from(SERIALS.fetch_add(1, Ordering::Relaxed)) << 8;
-    let issued = authority.issue(name, grant, Validity { now: begin, days: 1 }, serial).unwrap();
+    let issued = authority.issue(name, &grant, Validity { now: begin, days: 1 }, serial).unwrap();
     Credentials::from_pem(&issued.identity).unwrap()
 }
 
@@ -167,8 +167,9 @@ fn a_client_with_another_authority_is_refused_by_the_server() {
     let (site, other) = (Site::new(), Site::new());
     let server = site.start(ServeOptions::default());
     // It knows the server's authority, and shows a certificate of its own.
-    let own = other.authority.issue("mallory", WRITER, Validity { now: now(), days: 1 }, 9).unwrap().identity;
-    let known = site.authority.issue("bob", WRITER, Validity { now: now(), days: 1 }, 9).unwrap().identity;
+    let own =
+        other.authority.issue("mallory", &WRITER, Validity { now: now(), days: 1 }, 9).unwrap().identity;
+    let known = site.authority.issue("bob", &WRITER, Validity { now: now(), days: 1 }, 9).unwrap().identity;
     let last = |text: &str| text.rfind("-----BEGIN CERT").unwrap();
     let mixed = format!("{}{}", &own[..last(&own)], &known[last(&known)..]);
     let why = open(&server, Some(&Credentials::from_pem(&mixed).unwrap())).unwrap_err();

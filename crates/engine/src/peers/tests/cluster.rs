@@ -139,7 +139,7 @@ impl Cluster {
                         self.links.entry((at, usize::from(to.0))).or_default().push_back(message);
                     }
                     Command::DropSession(..) => panic!("seed {}: a session ended", self.seed),
-                    Command::Log(line) => panic!("seed {}: {line}", self.seed),
+                    Command::Log(line) | Command::Denied(line) => panic!("seed {}: {line}", self.seed),
                 }
             }
         }

@@ -87,7 +87,9 @@ fn recalls_of(cluster: &mut Cluster, at: usize) -> Vec<u64> {
             Command::Peer(to, message) => {
                 cluster.links.entry((at, usize::from(to.0))).or_default().push_back(message);
             }
-            Command::Reply(..) | Command::DropSession(..) | Command::Log(_) => panic!("{command:?}"),
+            Command::Reply(..) | Command::DropSession(..) | Command::Log(_) | Command::Denied(_) => {
+                panic!("{command:?}")
+            }
         }
     }
     recalls
