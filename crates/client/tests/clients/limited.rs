@@ -250,6 +250,7 @@ fn operations(out_file: Ino, out_dir: Ino, inside: Ino) -> Vec<Op> {
         Op::SetFlags { ino: out_file, flags: 0 },
         Op::RemoveTree { parent: out_dir, name: name("dir"), ino: out_dir },
         Op::Split { dir: out_dir },
+        Op::Fold { dir: out_dir },
     ]
 }
 
