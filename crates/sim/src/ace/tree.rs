@@ -1,6 +1,6 @@
 //! The whole tree as a server shows it, each inode as its plate does; directories with parts are put together.
 
-use chiton_model::{Extent, PartRange, decode_parts, part_of};
+use chiton_model::{Extent, PartRange, decode_parts, part_of, range_of};
 use chiton_objects::Objects;
 use chiton_objects::block::read_block;
 use chiton_server::{EmbeddedSession, Server};
@@ -22,10 +22,9 @@ pub(crate) fn look(server: &Server) -> Result<Tree, String> {
         let node = node(&sessions, &*objects, ino).map_err(|what| format!("{path}/: {what}"))?;
         if node.kind == Kind::Dir {
             let parts = sessions.parts(ino)?;
-            for (at, part) in parts.iter().enumerate() {
+            for part in &parts {
                 let (dir, cookie) = (part.ino, part.first.saturating_sub(1));
-                let next = parts.get(at + 1).map(|next| next.first - 1);
-                let part_end = Some(next.unwrap_or(u64::MAX)).filter(|_| parts.len() > 1);
+                let part_end = range_of(&parts, dir).map(|(_, last)| last).filter(|_| parts.len() > 1);
                 let query = Query::ReadDir { dir, cookie, entries_max: 10_000, plus: false, part_end };
                 match sessions.ask(dir, query)? {
                     Answer::Entries { entries, end: true, .. } => {
