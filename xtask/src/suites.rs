@@ -98,13 +98,14 @@ fn parted(suites: &Path, programs: &Path) -> Result<Outcome> {
     for (name, policy) in PARTED {
         let home = fresh_dir(&format!("suites-parts-{name}"))?;
         let server = Serving::of_plates(programs, 2, &[], &home.join("data"))?;
-        let work = fresh_place(&format!("chiton-suites-parts-{name}"))?;
+        // The address of a Unix socket is at most 107 bytes long, and the suite's names are long.
+        let work = fresh_place("chiton-parts")?;
         let mount = Mounted::beside(programs, &server.socket, &home.join("state"), &work)?;
         let file = home.join("policy.yml");
         std::fs::write(&file, policy).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
         captured(Command::new(programs.join("chiton")).args(["policy", "set"]).arg(&work).arg(&file))?;
         // The directory that carries the policy stays as it was under one of them.
-        let below = work.join("below");
+        let below = work.join("d");
         std::fs::create_dir(&below).map_err(|e| format!("cannot make {}: {e}", below.display()))?;
         let of_policy = on(suites, &below)?;
         mount.unmount()?;
