@@ -1,13 +1,14 @@
-//! A batch over several plates: runs of operations that one plate decides, one run after the other.
+//! A batch over several plates. If it goes on after failures and each operation is about one plate alone, every plate gets its
+//! operations at once. Else the batch goes in runs of operations that one plate decides, one run after the other.
 //!
 //! Invariants:
-//! - Operations are carried out in their order, and results stand in that order.
+//! - Results stand in the order of the operations. Those of a plate are carried out in that order, and so are runs.
 //! - A run begins when the one before is answered. After a failure that is to stop the batch, none begins.
 //! - Before a run with operations that may concern other plates, these have answered what write-behind has acknowledged.
-//! - When something was carried out already, a run that fails as a whole is a failure of each of its operations: the caller must not
-//!   send the batch again.
+//! - When something was carried out, operations of a message that failed as a whole have each failed: the caller must not send the batch
+//!   again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use chiton_model::{Op, Outcome};
@@ -36,6 +37,9 @@ impl Runs {
         let Call::Batch { ops, stop_on_failure } = call else {
             return Next::Answer(Err(Refusal::Invalid.into()));
         };
+        if !stop_on_failure && !ops.iter().any(|op| crosses(each.plates, op)) {
+            return at_once(each, cred, ops);
+        }
         let results = Vec::with_capacity(ops.len());
         Runs { each, cred: cred.clone(), stop_on_failure, ops: ops.into(), results }.go_on()
     }
@@ -78,4 +82,41 @@ impl Runs {
         self.results.extend(std::iter::repeat_n(Err(failure.failure()), failed));
         self.go_on()
     }
+}
+
+/// Sends each plate the operations that it decides.
+fn at_once(each: Arc<Each>, cred: &Cred, ops: Vec<Op>) -> Next {
+    let count = ops.len();
+    let mut of_plates: BTreeMap<usize, (Vec<usize>, Vec<Op>)> = BTreeMap::new();
+    for (nth, op) in ops.into_iter().enumerate() {
+        let (places, ops) = of_plates.entry(each.index(op.footprint().place)).or_default();
+        places.push(nth);
+        ops.push(op);
+    }
+    let (mut places, mut under_way) = (Vec::new(), Vec::new());
+    for (at, (of_plate, ops)) in of_plates {
+        places.push((at, of_plate));
+        under_way.push(each.services[at].start(cred, Call::Batch { ops, stop_on_failure: false }));
+    }
+    let join = move |answers: Vec<Result<Answer, CallError>>| {
+        if answers.iter().all(Result::is_err) {
+            return answers.into_iter().next().map_or(Next::Answer(Err(Refusal::Io.into())), Next::Answer);
+        }
+        let mut results: Vec<OpResult> = vec![Err(Failure::Refused(Refusal::Io)); count];
+        for ((at, places), answer) in places.into_iter().zip(answers) {
+            let of_plate = match answer {
+                Ok(Answer::Batch(of_plate)) => of_plate,
+                Ok(_) => continue,
+                Err(error) => vec![Err(error.failure()); places.len()],
+            };
+            for (nth, mut result) in places.into_iter().zip(of_plate) {
+                if let Ok((_, outcome)) = &mut result {
+                    each.owned(at, outcome);
+                }
+                results[nth] = result;
+            }
+        }
+        Next::Answer(Ok(Answer::Batch(results)))
+    };
+    Next::All(under_way, Box::new(join))
 }

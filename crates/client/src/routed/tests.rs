@@ -490,21 +490,22 @@ fn batch_over_plates_keeps_its_order() {
     let all = vec![at(0, "a"), at(0, "b"), at(1, "c"), exists.clone(), at(0, "d"), at(1, "e")];
     assert_eq!(batch(&names, false), Ok(all.clone()));
     let runs = [(0, "asked"), (0, "answered"), (1, "asked"), (1, "answered")];
-    let parts = [(0, "asked"), (1, "asked"), (0, "answered"), (1, "answered")];
+    let at_once = [(0, "asked"), (1, "asked"), (0, "answered"), (1, "answered")];
     assert_eq!(
         *site.log.lock(),
-        [parts, runs, runs].concat(),
-        "one after the other; first, whether there are parts"
+        [at_once, at_once].concat(),
+        "both plates at once; first, whether there are parts"
     );
     site.log.lock().clear();
     assert_eq!(batch(&names, true), Ok(all[..4].to_vec()));
-    assert_eq!(site.log.lock().len(), 6, "nothing is asked after a failure");
-    // A run that is lost as a whole: what was carried out before stands.
+    assert_eq!(*site.log.lock(), [&runs[..], &runs[..2]].concat(), "nothing is asked after a failure");
+    // A message that is lost as a whole: what was carried out stands.
     let lost = Err(Failure::Refused(Refusal::NotConnected));
     let names = [(0, "a"), (1, "lost"), (1, "b"), (0, "c")];
     assert_eq!(batch(&names, false), Ok(vec![at(0, "a"), lost.clone(), lost.clone(), at(0, "c")]));
     assert_eq!(batch(&names, true), Ok(vec![at(0, "a"), lost]));
-    assert_eq!(batch(&[(1, "lost"), (0, "a")], false), Err(Refusal::NotConnected.into()));
+    assert_eq!(batch(&[(1, "lost"), (0, "a")], true), Err(Refusal::NotConnected.into()));
+    assert_eq!(batch(&[(1, "lost"), (1, "b")], false), Err(Refusal::NotConnected.into()));
 }
 
 #[test]
