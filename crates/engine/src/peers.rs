@@ -23,6 +23,7 @@ mod carrying;
 mod crossing;
 mod effects;
 mod failed_rows;
+mod folds;
 mod gauges;
 mod guards;
 mod moves;
@@ -40,6 +41,7 @@ use chiton_types::{Ino, PlateId, Plates, Position, Seq, SessionId, ShardId};
 use chiton_wire::{Answer, OpKey, PeerMessage, SubtreeQuestion};
 use hashbrown::HashSet;
 
+use folds::FoldStep;
 use guards::Asked;
 use order::Row;
 
@@ -153,15 +155,6 @@ struct Guard {
     position: Position,
 }
 
-/// A step of folding a directory.
-#[derive(Clone, Copy)]
-struct FoldStep {
-    /// Of its decision.
-    position: Position,
-    /// The folded parts end with it.
-    is_last: bool,
-}
-
 /// A lent range of numbers.
 #[derive(Clone, Copy)]
 struct Lent {
@@ -232,7 +225,7 @@ impl Peers {
     /// Sends what has become durable: effects, reports, numbers.
     pub(crate) fn send_durable(&mut self, durable: Position, queue: &mut Queue) {
         self.durable = self.durable.max(durable);
-        self.folds.retain(|_, step| !step.is_last || step.position > durable);
+        self.forget_ended_folds(durable);
         let is_open = self.opened_at.is_some_and(|at| at <= durable);
         let moves: Vec<OpKey> = self.keys_of_moves().collect();
         for (&to, peer) in self.others.iter_mut().filter(|(_, peer)| peer.boot != 0) {

@@ -25,7 +25,7 @@ use chiton_wire::{GuardedRow, OpKey, PeerMessage};
 use super::moves::is_move;
 use super::order::{Row, name_in, rows_of};
 use super::view::OverPlates;
-use super::{FoldStep, Guard, Owed, Peers};
+use super::{Guard, Owed, Peers};
 use crate::engine::Engine;
 use crate::execute::sets_policy;
 use crate::fold::next_folded;
@@ -373,10 +373,7 @@ impl Peers {
                 self.note(event, last);
             }
         }
-        if let [Event::Parts { ino, .. }, Event::Folded { .. } | Event::Reclaim { .. }, ..] = events {
-            let is_last = matches!(events[1], Event::Reclaim { .. });
-            self.folds.insert(*ino, FoldStep { position: last, is_last });
-        }
+        self.note_fold(events, last);
         let policy_of = policy_of(events);
         if policy_of.is_some() {
             self.policy_decided(key);
@@ -397,17 +394,6 @@ impl Peers {
     pub(super) fn end_own_guards(&mut self, key: OpKey, kept: &[Ino]) {
         let own = self.plate;
         self.guards.retain(|ino, guard| (guard.holder, guard.key) != (own, key) || kept.contains(ino));
-    }
-
-    /// Whether all inodes that were named in folded parts of a directory know it, durably.
-    pub(crate) fn knows_home(&self, dir: Ino) -> bool {
-        // Of an earlier start's the position is not known: it was before this one.
-        let folded = self.folds.get(&dir).map(|step| step.position).or(self.opened_at);
-        let is_done = |folded: Position| {
-            let mut first = self.others.values().filter_map(|peer| peer.owed.values().next());
-            first.all(|owed| owed.position > folded)
-        };
-        folded.is_some_and(is_done)
     }
 
     /// An effect is owed.

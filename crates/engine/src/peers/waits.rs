@@ -15,11 +15,7 @@ impl Peers {
     /// is about to change.
     #[inline]
     pub(crate) fn await_unguarded(&self, inodes: &[Ino]) -> Result<(), Stop> {
-        for (dir, step) in &self.folds {
-            if step.position > self.durable && inodes.contains(dir) {
-                return Err(Stop::Wait(Wait::Durable(step.position)));
-            }
-        }
+        self.await_folds(inodes)?;
         if self.guards.is_empty() {
             return Ok(());
         }
