@@ -32,7 +32,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Refusal::NotPermitted`] unless the caller owns it; [`Refusal::Unsupported`] if the file system has one plate;
-    /// [`Refusal::ArgTooBig`] if a part has more than 16,384 names: what was folded until then stays folded.
+    /// [`Refusal::ArgTooBig`] if a part has more than 16,384 names: parts that were folded until then stay folded.
     pub fn fold(
         &self,
         caller: &Caller<'_>,

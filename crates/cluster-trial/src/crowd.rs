@@ -45,7 +45,7 @@ const REMOVALS_MAX: usize = 100;
 const COMMANDS_MAX: usize = 60;
 const COMMAND_PAUSE: Duration = Duration::from_millis(500);
 
-/// What the workers of all mounts share.
+/// State that the workers of all mounts share.
 pub(crate) struct Crowd<'a> {
     chiton: &'a Tool,
     is_over: &'a AtomicBool,

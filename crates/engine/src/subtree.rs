@@ -156,7 +156,7 @@ impl Engine {
         if below.root.is_some() {
             return Ok(below.root);
         }
-        // What is carried out again after a start waits for no client.
+        // Operations that are carried out again after a start wait for no client.
         let settled = self.recovery.is_none() && !self.is_resending();
         let names = below.limit.path.trim_start_matches('/').as_bytes().to_vec();
         let question = SubtreeQuestion::Path { settled, from: self.settings.root, names };

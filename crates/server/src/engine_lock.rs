@@ -165,8 +165,8 @@ impl Plate {
         }
     }
 
-    /// Notes the position that the engine waits for: a request of this plate, or another plate, goes on when it is durable. A request
-    /// may have begun to wait on any thread that used the engine, so its commit is asked for here.
+    /// Notes the position that the engine waits for: when it is durable, a request of this plate goes on, or one of another plate. Any thread that used
+    /// the engine may have left a request waiting, so this asks for the commit.
     #[inline]
     fn note_wanted(&self, engine: &mut Engine) {
         let Some(position) = engine.durable_wanted() else { return };

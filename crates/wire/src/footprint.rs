@@ -68,7 +68,7 @@ impl Call {
     }
 }
 
-/// What a call lets its client learn or change, for clients that are limited to a subtree.
+/// The inodes that a call lets its client learn of or change, for clients that are limited to a subtree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Nothing beyond the client's own session, and the totals of the file system.

@@ -113,7 +113,7 @@ choice! {
 
 /// Longest path of a subtree to which a client is limited.
 pub const SUBTREE_BYTES_MAX: usize = 1024;
-/// Most questions to other plates in which one about a subtree goes on: a file may have many names.
+/// A plate that cannot answer a question about a subtree names at most so many questions to other plates: a file may have many names.
 pub const SUBTREE_ONWARD_MAX: usize = 1024;
 
 choice! {

@@ -120,7 +120,7 @@ fn symlink(client: &Client, dir: Ino, name: &str, target: &str) {
     client.symlink(&client.caller(), dir, name.as_bytes(), target.as_bytes()).expect("made");
 }
 
-/// What the server answers to a call that this client's own checks would not send.
+/// The server's answer to a call that this client's own checks would not send.
 fn ask(client: &Client, call: Call) -> Result<Answer, Refusal> {
     client.service().call(&Cred::ROOT, call).map_err(|error| match error {
         CallError::Refused(refusal) => refusal,
@@ -384,7 +384,7 @@ fn whatever_a_hostile_client_names_outside_is_refused() {
         }
         assert_eq!(ask(&alice, Call::Admin { what: "status".into() }).map(drop), Err(Refusal::NotPermitted));
 
-        // What a client declares after a start does not open it.
+        // The declaration of a client after a start does not open it.
         let opens = vec![(out_file, 1)];
         let reopen = Call::Reopen { opens, locks: vec![], dirty: vec![out_file], names: vec![Ino::ROOT] };
         ask(&alice, reopen).expect("the rest counts");

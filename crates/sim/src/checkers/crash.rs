@@ -18,7 +18,7 @@
 //!
 //! Invariants:
 //! - An operation belongs to the plate that decides it: that of the directory whose name is given (or taken), or else that of the inode.
-//!   A name in a directory with parts belongs to the plate of its part. What is promised to be durable is so on all plates.
+//!   A name in a directory with parts belongs to the plate of its part. A promise of durability holds for all plates.
 //! - An action is in the history from the moment when it begins: an unfinished one may exist or not.
 //! - Content that a client has buffered (written, not closed, fsynced or pushed) may exist from the write on, must
 //!   exist from the push on, and is lost with the client before that (S27).
