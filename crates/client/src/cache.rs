@@ -11,25 +11,28 @@
 //! Invariants:
 //! - Nothing is learned from an answer during whose way a lease on it was recalled, or an operation of our own
 //!   changed it: [`Since`] is taken before the question.
+//! - Names of a directory with parts on several plates are kept by part: the lease on a part covers the names in its range, which does
+//!   not change while there is a lease.
 //! - What is here may be believed until [`crate::Service::valid_until`]; who asks looks at the clock.
 
 use std::sync::Arc;
 
 use chiton_model::{AttrChange, NameUse, Op, Outcome, Rows};
-use chiton_runtime::sync::Mutex;
+use chiton_runtime::sync::{Mutex, MutexGuard};
 use chiton_types::{Attr, Ino, Kind, Name};
 use chiton_wire::{LeaseMode, Resolved};
 
 use crate::complete_dirs::{CompleteDirs, Part};
 use crate::generations::Generations;
 use crate::plate_inodes::PlateInodes;
-use crate::{Mark, Recalls};
+use crate::{Mark, PartLists, Recalls};
 
 /// Names, attributes and directories.
 pub(crate) struct Cache {
     inner: Mutex<Inner>,
     /// What this client changed by itself.
     changes: Recalls,
+    parts: Arc<PartLists>,
     /// It holds neither names nor attributes.
     is_nothing: bool,
 }
@@ -40,6 +43,8 @@ pub(crate) struct Since {
     /// In the history of recalls.
     pub(crate) recalls: Mark,
     changes: Mark,
+    /// The generation of the lists of parts.
+    parts: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -55,6 +60,8 @@ struct Inner {
     targets: Generations<Ino, Arc<[u8]>>,
     complete: CompleteDirs,
     stamp: u64,
+    /// How often all lists of parts were forgotten before.
+    forgotten: u64,
 }
 
 /// Directories remembered, also where names are not.
@@ -65,7 +72,7 @@ const TARGETS_MAX: usize = 4_096;
 impl Cache {
     /// Holds at most so many names, as many attributes, and notes as many names of complete directories. 0: asking is as good (only directories are
     /// remembered, for the kernel's sake).
-    pub(crate) fn new(entries_max: usize) -> Cache {
+    pub(crate) fn new(entries_max: usize, parts: Arc<PartLists>) -> Cache {
         let inner = Inner {
             dirs: Generations::new(DIRS_MAX),
             names: Generations::new(entries_max),
@@ -73,33 +80,69 @@ impl Cache {
             targets: Generations::new(TARGETS_MAX.min(entries_max)),
             complete: CompleteDirs::new(entries_max),
             stamp: 0,
+            forgotten: parts.forgotten(),
         };
-        Cache { inner: Mutex::new(inner), changes: Recalls::default(), is_nothing: entries_max == 0 }
+        Cache { inner: Mutex::new(inner), changes: Recalls::default(), parts, is_nothing: entries_max == 0 }
     }
 
     /// To be taken before a question.
     pub(crate) fn since(&self, recalls: &Recalls) -> Since {
-        Since { recalls: recalls.now(), changes: self.changes.now() }
+        Since { recalls: recalls.now(), changes: self.changes.now(), parts: self.parts.generation() }
     }
 
     fn holds(&self, recalls: &Recalls, since: Since, ino: Ino) -> bool {
         !recalls.recalled_since(since.recalls, ino) && !self.changes.recalled_since(since.changes, ino)
     }
 
+    /// The inode that has a name of a directory: the directory, or a part of it.
+    pub(crate) fn place(&self, dir: Ino, name: &Name) -> Ino {
+        self.parts.place(dir, name)
+    }
+
+    /// The same, if it was so all the time since then: what an answer says of the name is of this inode.
+    pub(crate) fn place_since(&self, since: Since, dir: Ino, name: &Name) -> Option<Ino> {
+        let place = self.place(dir, name);
+        (self.parts.generation() == since.parts).then_some(place)
+    }
+
+    /// Whether a directory has no parts, as far as is known, and had none since then.
+    pub(crate) fn is_whole_since(&self, since: Since, dir: Ino) -> bool {
+        self.parts.of(dir).is_none() && self.parts.generation() == since.parts
+    }
+
+    /// The directory whose names an inode has; `None` if that is not known.
+    pub(crate) fn home(&self, ino: Ino) -> Option<Ino> {
+        self.parts.home(ino)
+    }
+
+    /// Where a name is kept that is to be changed or asked for.
+    fn lock_at(&self, dir: Ino, name: &Name) -> (MutexGuard<'_, Inner>, Ino) {
+        let mut inner = self.lock();
+        let at = self.place(dir, name);
+        // Between the two all lists may have been forgotten.
+        inner.forget_places(self.parts.forgotten());
+        (inner, at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.inner.lock();
+        inner.forget_places(self.parts.forgotten());
+        inner
+    }
+
     /// What a name stands for (`None` inside: for nothing), and whether everybody may search the directory.
     pub(crate) fn name(&self, parent: Ino, name: &Name) -> Option<(Option<Ino>, bool)> {
-        let mut inner = self.inner.lock();
-        let known = inner.name(parent, name);
-        let open = inner.dirs.get(&parent)?.open;
-        let absent = || inner.complete.lacks(parent, name).then_some(None);
+        let (mut inner, at) = self.lock_at(parent, name);
+        let known = inner.name(at, name);
+        let open = inner.dirs.get(&at)?.open;
+        let absent = || inner.complete.lacks(at, name).then_some(None);
         known.or_else(absent).map(|ino| (ino, open))
     }
 
     /// True if a name is known to be absent, and nothing is asked for that may add it.
     pub(crate) fn lacks(&self, dir: Ino, name: &Name) -> bool {
-        let mut inner = self.inner.lock();
-        inner.complete.lacks(dir, name)
-            || (inner.complete.is_still(dir) && inner.name(dir, name) == Some(None))
+        let (mut inner, at) = self.lock_at(dir, name);
+        inner.complete.lacks(at, name) || (inner.complete.is_still(dir) && inner.name(at, name) == Some(None))
     }
 
     /// True if all names of a directory are known.
@@ -119,9 +162,13 @@ impl Cache {
         ops.iter().for_each(|op| inner.complete.ended(op));
     }
 
-    /// A part of a directory was listed, and there is a lease on it.
+    /// Names of a directory were listed, and there is a lease on it.
     pub(crate) fn listed(&self, recalls: &Recalls, dir: Ino, part: Part<'_>) {
-        let mut inner = self.inner.lock();
+        // A listing of a directory with parts is under several leases.
+        if !self.is_whole_since(part.since, dir) {
+            return;
+        }
+        let mut inner = self.lock();
         inner.complete.listed(dir, part, |since| self.holds(recalls, since, dir));
     }
 
@@ -152,17 +199,31 @@ impl Cache {
 
     /// True if there is a lease on the directory, and everybody may search it.
     pub(crate) fn is_open(&self, dir: Ino) -> bool {
-        self.inner.lock().dirs.get(&dir).is_some_and(|dir| dir.open)
+        self.lock().dirs.get(&dir).is_some_and(|dir| dir.open)
     }
 
     /// True if the inode is known to be a directory.
     pub(crate) fn is_dir(&self, ino: Ino) -> bool {
-        self.inner.lock().dirs.get(&ino).is_some()
+        self.inner.lock().dirs.get(&ino).is_some() || self.parts.of(ino).is_some()
     }
 
-    /// An answer said that there is a lease on the directory (or not), and who may search it.
+    /// An answer about a name said that there is a lease on its directory (or on the part of it), or not, and whether all may search it.
+    pub(crate) fn learn_parent(
+        &self,
+        recalls: &Recalls,
+        since: Since,
+        (parent, name): (Ino, &Name),
+        leased: bool,
+        open: bool,
+    ) {
+        if let Some(at) = self.place_since(since, parent, name) {
+            self.learn_dir(recalls, since, at, leased, open);
+        }
+    }
+
+    /// An answer said that there is a lease on the directory (or not), and whether all may search it.
     pub(crate) fn learn_dir(&self, recalls: &Recalls, since: Since, dir: Ino, leased: bool, open: bool) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if !leased || !self.holds(recalls, since, dir) {
             return;
         }
@@ -178,18 +239,26 @@ impl Cache {
         name: &Name,
         ino: Option<Ino>,
     ) {
+        if let Some(at) = self.place_since(since, parent, name) {
+            self.learn_name_at(recalls, since, at, name, ino);
+        }
+    }
+
+    /// The same of a name that an inode has, which is the directory or a part of it.
+    fn learn_name_at(&self, recalls: &Recalls, since: Since, at: Ino, name: &Name, ino: Option<Ino>) {
         if self.is_nothing {
             return;
         }
-        let mut inner = self.inner.lock();
-        if self.holds(recalls, since, parent) {
-            inner.set_name(parent, name, ino);
+        let mut inner = self.lock();
+        if self.holds(recalls, since, at) {
+            inner.set_name(at, name, ino);
         }
     }
 
     /// An answer carried attributes and a lease on them.
     pub(crate) fn learn_attr(&self, recalls: &Recalls, since: Since, attr: &Attr, lease: LeaseMode) {
-        if self.is_nothing || lease == LeaseMode::None {
+        // Those of a directory with parts are a sum, on which there is no lease.
+        if self.is_nothing || lease == LeaseMode::None || attr.is_parted() {
             return;
         }
         let mut inner = self.inner.lock();
@@ -207,10 +276,10 @@ impl Cache {
             self.learn_attr(recalls, since, attr, *lease);
         }
         for (dir, name, ino) in &path.names {
-            self.learn_name(recalls, since, *dir, name, Some(*ino));
+            self.learn_name_at(recalls, since, *dir, name, Some(*ino));
         }
         if let (Some(name), Some((dir, _))) = (&path.absent, path.inodes.last()) {
-            self.learn_name(recalls, since, dir.ino, name, None);
+            self.learn_name_at(recalls, since, dir.ino, name, None);
         }
         for (ino, target) in &path.targets {
             self.learn_target(*ino, target);
@@ -236,11 +305,12 @@ impl Cache {
         since: Since,
         done: impl Iterator<Item = (&'a Op, &'a Outcome, LeaseMode)>,
     ) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let mut touched: Vec<Ino> = Vec::new();
         for (op, outcome, lease) in done {
             let holds = |ino: Ino| self.holds(recalls, since, ino);
-            inner.changed(op, outcome, lease, holds, &mut touched);
+            let place = |dir, name: &Name| (self.place(dir, name), self.parts.generation() == since.parts);
+            inner.changed((op, outcome, lease), holds, place, &mut touched);
         }
         // Noted at the end, so that the operations of one call do not doubt each other.
         touched.sort_unstable();
@@ -269,13 +339,19 @@ impl Cache {
 }
 
 impl Inner {
-    /// `holds`: no other change of that inode was under way.
+    /// It is not known any more where the names of directories with parts are.
+    fn forget_places(&mut self, forgotten: u64) {
+        if std::mem::replace(&mut self.forgotten, forgotten) != forgotten {
+            self.dirs.retain(|_| false);
+        }
+    }
+
+    /// `holds`: no other change of that inode was under way. `place`: where a name is, and whether it was there all the time.
     fn changed(
         &mut self,
-        op: &Op,
-        outcome: &Outcome,
-        lease: LeaseMode,
+        (op, outcome, lease): (&Op, &Outcome, LeaseMode),
         holds: impl Fn(Ino) -> bool,
+        place: impl Fn(Ino, &Name) -> (Ino, bool),
         touched: &mut Vec<Ino>,
     ) {
         let ino = outcome.attr.as_ref().map(|attr| attr.ino);
@@ -287,11 +363,16 @@ impl Inner {
         touched.extend(outcome.other);
         let footprint = op.footprint();
         for name in footprint.names() {
+            let (at, is_sure) = place(name.dir, name.name);
+            if at != name.dir {
+                touched.push(at);
+            }
+            let holds = |ino| is_sure && holds(ino);
             match name.how {
-                NameUse::Given => self.now_named(name.dir, name.name, ino, &holds),
-                NameUse::Removed | NameUse::RemovedDir => self.now_named(name.dir, name.name, None, &holds),
+                NameUse::Given => self.now_named(at, name.name, ino, holds),
+                NameUse::Removed | NameUse::RemovedDir => self.now_named(at, name.name, None, holds),
                 // What is where now depends on how, and on whether both were one file: ask.
-                NameUse::Left | NameUse::Taken => drop(self.names.remove(&(name.dir, name.name.clone()))),
+                NameUse::Left | NameUse::Taken => drop(self.names.remove(&(at, name.name.clone()))),
             }
         }
         let written = footprint.inodes().iter().filter(|touch| touch.writes != Rows::NONE);

@@ -293,14 +293,14 @@ impl Client {
         let cache = &self.core.cache;
         match self.ask(caller, Call::Query(Query::Lookup { parent, name: name.clone() }))? {
             Answer::Attr { attr, lease, parent_leased, parent_open } => {
-                cache.learn_dir(recalls, since, parent, parent_leased, parent_open);
+                cache.learn_parent(recalls, since, (parent, &name), parent_leased, parent_open);
                 cache.learn_name(recalls, since, parent, &name, Some(attr.ino));
                 cache.learn_attr(recalls, since, &attr, lease);
                 let Entry { attr, ttl, attr_ttl } = self.entry(since, Some((parent, &name)), attr, lease);
                 Ok(Lookup::Found { attr, ttl: if parent_leased { ttl } else { Duration::ZERO }, attr_ttl })
             }
             Answer::Absent { parent_leased, parent_open } => {
-                cache.learn_dir(recalls, since, parent, parent_leased, parent_open);
+                cache.learn_parent(recalls, since, (parent, &name), parent_leased, parent_open);
                 cache.learn_name(recalls, since, parent, &name, None);
                 let ttl = self.core.name_ttl(&*self.service, since, parent, &name);
                 Ok(Lookup::Absent { ttl: if parent_leased { ttl } else { Duration::ZERO } })
@@ -316,10 +316,10 @@ impl Client {
         parent: Ino,
         name: &Name,
     ) -> Option<Lookup> {
-        if !self.is_fresh(parent) {
+        let cache = &self.core.cache;
+        if !self.is_fresh(cache.place(parent, name)) {
             return None;
         }
-        let cache = &self.core.cache;
         let (ino, open) = cache.name(parent, name)?;
         if !open && !self.may_search_cached(caller, parent)? {
             // The server says why not.
@@ -418,7 +418,14 @@ impl Client {
             return Err(Refusal::Io);
         };
         let (recalls, cache) = (self.service.recalls(), &self.core.cache);
-        cache.learn_dir(recalls, since, dir, parent_leased, parent_open);
+        match entries.first() {
+            // A page has names of one part.
+            Some(first) => cache.learn_parent(recalls, since, (dir, &first.name), parent_leased, parent_open),
+            None if cache.is_whole_since(since, dir) => {
+                cache.learn_dir(recalls, since, dir, parent_leased, parent_open);
+            }
+            None => {}
+        }
         if parent_leased {
             let mut names = entries.iter().map(|entry| (&entry.name, entry.cookie));
             cache.listed(recalls, dir, Part { since, cookie, names: &mut names, end });

@@ -78,7 +78,7 @@ impl Core {
         let embedded = service.is_embedded();
         Core {
             // The engine is as near as a cache.
-            cache: Cache::new(if embedded { 0 } else { cache_entries_max }),
+            cache: Cache::new(if embedded { 0 } else { cache_entries_max }, service.part_lists()),
             write_behind,
             abandoned: AbandonedCalls::default(),
             dentries: KernelDentries::new(1 << 20),
@@ -88,6 +88,11 @@ impl Core {
             are_several: service.plates() > 1,
             limit: OnceLock::new(),
         }
+    }
+
+    /// The directory whose names an inode has, as the kernel knows it. It has none of a part whose directory is forgotten.
+    pub(crate) fn home(&self, ino: Ino) -> Ino {
+        self.cache.home(ino).unwrap_or(ino)
     }
 
     /// For how long what a lease on an inode covers now may be believed.
@@ -100,19 +105,21 @@ impl Core {
 
     /// How long the kernel may keep a name of this directory. The name is recorded.
     pub(crate) fn name_ttl(&self, service: &dyn Service, since: Since, parent: Ino, name: &Name) -> Duration {
-        if !self.cache.is_open(parent) {
+        // The lease is on the directory, or on the part of it that has the name.
+        let Some(at) = self.cache.place_since(since, parent, name) else { return Duration::ZERO };
+        if !self.cache.is_open(at) || self.cache.home(at) != Some(parent) {
             return Duration::ZERO;
         }
-        let ttl = self.validity(service, parent);
+        let ttl = self.validity(service, at);
         if self.invalidator.get().is_none() || ttl.is_zero() {
             return ttl;
         }
         if self.forgets_names_at_once() {
-            let recalled = service.recalls().recalled_since(since.recalls, parent);
+            let recalled = service.recalls().recalled_since(since.recalls, at);
             return if recalled { Duration::ZERO } else { ttl };
         }
         let now = self.world.monotonic();
-        match self.dentries.record(service.recalls(), since.recalls, parent, name, now, ttl) {
+        match self.dentries.record(service.recalls(), since.recalls, at, name, now, ttl) {
             true => ttl,
             false => Duration::ZERO,
         }
@@ -209,9 +216,9 @@ impl Core {
         wait_a_moment(move || open.into_iter().for_each(|ino| invalidator.inval_inode(ino)));
     }
 
-    /// Makes the kernel forget the names of a directory, since the lease on it ends.
-    pub(crate) fn invalidate_names(&self, invalidator: &Arc<dyn Invalidator>, dir: Ino) {
-        let taken = self.dentries.take(dir);
+    /// Makes the kernel forget the names of a directory, or of a part of it, since the lease on it ends.
+    pub(crate) fn invalidate_names(&self, invalidator: &Arc<dyn Invalidator>, ino: Ino) {
+        let (taken, dir) = (self.dentries.take(ino), self.home(ino));
         if !self.are_several || taken == Dentries::default() {
             return invalidate(&**invalidator, dir, taken);
         }
@@ -223,7 +230,7 @@ impl Core {
 
     pub(crate) fn invalidate_later(&self, dirs: Vec<Ino>) {
         let Some(invalidator) = self.invalidator.get().cloned() else { return };
-        let taken: Vec<_> = dirs.into_iter().map(|dir| (dir, self.dentries.take(dir))).collect();
+        let taken: Vec<_> = dirs.into_iter().map(|dir| (self.home(dir), self.dentries.take(dir))).collect();
         if taken.is_empty() {
             return;
         }

@@ -1,11 +1,12 @@
 //! Services around a service: they answer calls in their own way, in the session and over the connection of the inner one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_types::{Ino, PlateId, Position, Refusal, SessionId};
 
-use crate::Recalls;
 use crate::service::{CallError, Connection, Interrupted, Service, Session};
+use crate::{PartLists, Recalls};
 
 /// See the module.
 pub(crate) trait Decorator: Send + Sync {
@@ -13,6 +14,10 @@ pub(crate) trait Decorator: Send + Sync {
 }
 
 impl<D: Decorator> Session for D {
+    fn part_lists(&self) -> Arc<PartLists> {
+        self.inner().part_lists()
+    }
+
     fn session(&self, ino: Ino) -> SessionId {
         self.inner().session(ino)
     }

@@ -99,7 +99,7 @@ impl Handler for RecallHandler {
         self.files.recall(ino, keep);
         if let (Some(invalidator), LeaseMode::None) = (core.invalidator.get(), keep) {
             if may_be_dir && core.forgets_names_at_once() {
-                invalidator.inval_dir(ino);
+                invalidator.inval_dir(core.home(ino));
             }
             core.invalidate_names(invalidator, ino);
             self.forget_pages(invalidator, ino);

@@ -160,10 +160,10 @@ impl Client {
 
     /// The inode that bears a name (`None` inside: there is none), if that is cached and the caller may search the directory.
     fn name_in_cache(&self, dir: Ino, name: &Name) -> Option<Option<Ino>> {
-        if !self.is_fresh(dir) {
+        let cache = &self.core.cache;
+        if !self.is_fresh(cache.place(dir, name)) {
             return None;
         }
-        let cache = &self.core.cache;
         let (ino, open) = cache.name(dir, name)?;
         (open || self.may_search_cached(&self.caller(), dir)?).then_some(ino)
     }

@@ -45,7 +45,7 @@ use chiton_model::Op;
 use chiton_types::{Attr, Capabilities, Cred, Ino, Mode, PlateId, Position, Privileges, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Failure};
 
-use crate::{CancelToken, Recalls};
+use crate::{CancelToken, PartLists, Recalls};
 
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +184,11 @@ pub trait Session: Send + Sync {
     /// Whether something that this client was answered may not be durable.
     fn needs_commit(&self) -> bool {
         true
+    }
+
+    /// Which directories have parts on several plates, as far as is known.
+    fn part_lists(&self) -> Arc<PartLists> {
+        Arc::default()
     }
 
     /// How many plates serve the file system.

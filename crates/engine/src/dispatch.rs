@@ -323,7 +323,7 @@ impl Clients {
         }
     }
 
-    /// The lease that is given in passing with an inode's attributes. Nobody gets one on a directory with parts, or on a part: names and
+    /// The lease that is given in passing with an inode's attributes. Nobody gets one with those of a directory with parts, or of a part: the
     /// attributes of the directory change at several plates.
     #[inline]
     pub(crate) fn lease_in_passing(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
@@ -356,6 +356,12 @@ impl Clients {
     #[inline]
     pub(crate) fn parent_leased(&mut self, parent: Ino, slot: Slot, m: &Moment) -> bool {
         !self.resends.are_left() && self.grant_looked_at(parent, slot, m) >= LeaseMode::Shared
+    }
+
+    /// The lease on a directory's names, or on those that a part has, for one who may look again.
+    pub(crate) fn lease_names_looked_at(&mut self, dir: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
+        let is_leased = self.parent_leased(dir.ino, slot, m);
+        if is_leased { LeaseMode::Shared } else { LeaseMode::None }
     }
 
     fn grant_looked_at(&mut self, ino: Ino, slot: Slot, m: &Moment) -> LeaseMode {

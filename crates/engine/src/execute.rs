@@ -189,7 +189,10 @@ impl Engine {
         if let Some(since) = call.late {
             self.is_uncontradicted(call, (since, offered), is_volatile)?;
         }
-        if !is_settled && !self.clients.leases.is_alone(call.slot) && !matches!(call.op, Op::Reclaim { .. }) {
+        // The client that splits a directory keeps no lease on its names either: they go elsewhere.
+        let is_split = matches!(call.op, Op::Split { .. });
+        let is_alone = self.clients.leases.is_alone(call.slot) && !is_split;
+        if !is_settled && !is_alone && !matches!(call.op, Op::Reclaim { .. }) {
             self.touched.clear();
             Namespace::touched(&self.events, &mut self.touched);
             self.clients.recall_conflicting(call, &self.touched, m)?;
@@ -327,7 +330,7 @@ impl Engine {
         }
         let ns = &self.shards.ns;
         let (lease, parent_leased) = if call.leases {
-            self.clients.leases_after(call, &outcome, |ino| ns.owns(ino), |dir| ns.is_parted(dir), m)
+            self.clients.leases_after(call, &outcome, |ino| ns.owns(ino), m)
         } else {
             NO_LEASES
         };
@@ -442,7 +445,7 @@ impl Clients {
 
     /// Recalls the leases of others on what the planned events touch; waits if there are any.
     fn recall_conflicting(&mut self, call: &OpCall<'_>, touched: &[Ino], m: &Moment) -> Result<(), Stop> {
-        let slot = call.slot;
+        let slot = if matches!(call.op, Op::Split { .. }) { Slot::SERVER } else { call.slot };
         let is_mapped = matches!(call.op, Op::Write { hold: Hold::Shared, .. });
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
         for &ino in touched {
@@ -462,7 +465,6 @@ impl Clients {
         call: &OpCall<'_>,
         outcome: &Outcome,
         owns: impl Fn(Ino) -> bool,
-        is_parted: impl Fn(Ino) -> bool,
         m: &Moment,
     ) -> (LeaseMode, bool) {
         if call.slot == Slot::SERVER || self.resends.are_left() {
@@ -491,8 +493,7 @@ impl Clients {
         };
         let footprint = call.op.footprint();
         let parent = footprint.dirs().next().map(|_| footprint.place);
-        let parent_leased =
-            parent.is_some_and(|parent| !is_parted(parent) && self.parent_leased(parent, call.slot, m));
+        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, call.slot, m));
         self.leases.limit(m.mono);
         (lease, parent_leased)
     }

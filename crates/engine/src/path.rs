@@ -220,7 +220,7 @@ impl QueryHandler<'_> {
         }
         self.clients.see_names(at, going.looks_as(self.slot), self.m)?;
         let named = self.shards.ns.lookup(self.cred, at, &name)?;
-        let lease = self.clients.lease_looked_at(&dir, self.slot, self.m);
+        let lease = self.clients.lease_names_looked_at(&dir, self.slot, self.m);
         going.pass(dir, lease);
         match named {
             Some(next) => {

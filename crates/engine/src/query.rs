@@ -173,9 +173,9 @@ impl QueryHandler<'_> {
         Ok(answer)
     }
 
-    /// Whether the session has a lease on a directory's names. Nobody gets one on those of a part.
+    /// Whether the session has a lease on the names that a directory, or a part of one, has.
     fn parent_leased(&mut self, dir: Ino) -> bool {
-        !self.shards.ns.is_parted(dir) && self.clients.parent_leased(dir, self.slot, self.m)
+        self.clients.parent_leased(dir, self.slot, self.m)
     }
 
     pub(crate) fn open(&mut self, ino: Ino, want: u8) -> Result<Answer, Stop> {

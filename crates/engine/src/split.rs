@@ -10,7 +10,8 @@
 //! - A step is one decision at the home: its frame has the list, the birth of the parts, and each name that moves. Until it is durable
 //!   no other plate knows of it; requests for the parts wait for their births.
 //! - Parts that are there never change their range. The home, which has the first range, gives away the end of it.
-//! - Nobody has a lease on the names of the directory when they move, or afterwards.
+//! - Nobody has a lease on the names of the directory when they move, not even the client that asks for it. Afterwards each part lends those
+//!   that it has: a lease covers what is in the range at that time, so it ends before the range changes.
 
 use std::collections::VecDeque;
 

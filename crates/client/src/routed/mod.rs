@@ -40,6 +40,7 @@ use chiton_types::{Attr, Cred, Ino, Mode, PlateId, Plates, Position, Refusal, Se
 use chiton_wire::{Answer, Call, LeaseMode, Query, RealmCall, StatFs};
 
 use crate::in_flight::refusal;
+use crate::part_lists::PartLists;
 use crate::plate_inodes::{crosses, index_of};
 use crate::service::{CallError, Connection, Interrupted, Service, Session, Underway};
 use crate::{CancelToken, Recalls};
@@ -54,7 +55,7 @@ pub struct Routed(Arc<Each>);
 pub(crate) struct Each {
     plates: Plates,
     services: Vec<Arc<dyn Service>>,
-    parts: parts::PartLists,
+    parts: Arc<PartLists>,
 }
 
 /// Where a call goes.
@@ -434,6 +435,10 @@ impl Service for Routed {
 }
 
 impl Session for Routed {
+    fn part_lists(&self) -> Arc<PartLists> {
+        self.0.parts.clone()
+    }
+
     fn session(&self, ino: Ino) -> SessionId {
         self.at(ino).session(ino)
     }

@@ -11,95 +11,19 @@
 //! - Callers see the home alone. Its attributes and names are not cached, since they change at several plates.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use chiton_model::{Op, PartRange, decode_parts, part_of, range_of};
-use chiton_runtime::sync::Mutex;
-use chiton_types::{Attr, Cred, Ino, Kind, Name, Position, Refusal};
+use chiton_model::{Op, PartRange, decode_parts, range_of};
+use chiton_types::{Attr, Cred, Ino, Kind, Position, Refusal};
 use chiton_wire::{Answer, Call, LeaseMode, Query};
-use hashbrown::{HashMap, HashSet};
 
 use super::Each;
 use super::chain::Next;
+use crate::part_lists::List;
 use crate::service::{CallError, Underway};
 
-/// Directories of which it is remembered whether they have parts.
-const REMEMBERED_MAX: usize = 65_536;
 /// A call is sent again so often because its directory turned out to have other parts. It waits at each plate while the directory is split or
 /// folded, and may find it changed again.
 pub(super) const TRIES: usize = 16;
-
-pub(super) type List = Arc<[PartRange]>;
-
-/// Which directories have parts, as far as that is known.
-#[derive(Default)]
-pub(super) struct PartLists {
-    /// Any has parts.
-    any: AtomicBool,
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    /// They have none.
-    plain: HashSet<Ino>,
-    lists: HashMap<Ino, List>,
-}
-
-impl PartLists {
-    /// The list of a directory with parts, if it is known.
-    fn of(&self, dir: Ino) -> Option<List> {
-        match self.any.load(Ordering::Relaxed) {
-            true => self.known.lock().lists.get(&dir).cloned(),
-            false => None,
-        }
-    }
-
-    /// The inode that has a name of a directory, as far as that is known.
-    pub(super) fn place(&self, dir: Ino, name: &Name) -> Ino {
-        self.of(dir).and_then(|list| part_of(&list, name.hash64())).unwrap_or(dir)
-    }
-
-    fn learn(&self, dir: Ino, list: Vec<PartRange>) {
-        let mut known = self.known.lock();
-        if known.plain.len() + known.lists.len() >= REMEMBERED_MAX {
-            *known = Known::default();
-        }
-        if list.is_empty() {
-            // It had parts if it was folded, or a server has lost the split.
-            known.lists.remove(&dir);
-            known.plain.insert(dir);
-        } else {
-            known.plain.remove(&dir);
-            known.lists.insert(dir, list.into());
-            self.any.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// A directory has no parts.
-    pub(super) fn note_plain(&self, dir: Ino) {
-        let is_room = |known: &Known| known.plain.len() + known.lists.len() < REMEMBERED_MAX;
-        let mut known = self.known.lock();
-        // It may have been folded.
-        known.lists.remove(&dir);
-        if is_room(&known) {
-            known.plain.insert(dir);
-        }
-    }
-
-    /// Whether it is known if a directory has parts.
-    fn knows(&self, dir: Ino) -> bool {
-        let known = self.known.lock();
-        known.plain.contains(&dir) || known.lists.contains_key(&dir)
-    }
-
-    /// Puts the names of operations where they belong, as far as that is known.
-    pub(super) fn place_ops(&self, ops: &mut [Op]) {
-        if self.any.load(Ordering::Relaxed) {
-            ops.iter_mut().for_each(|op| op.place_names(|dir, name| self.place(dir, name)));
-        }
-    }
-}
 
 /// The directories whose names a call is about, if it may have to be sent again to their parts.
 pub(super) fn dirs_of(call: &Call) -> Vec<Ino> {
@@ -155,7 +79,7 @@ impl Each {
 
     /// Whether names of a call were put into parts.
     pub(super) fn has_moved(&self, call: &Call, placed: &Call) -> bool {
-        self.parts.any.load(Ordering::Relaxed) && dirs_of(call) != dirs_of(placed)
+        self.parts.has_any() && dirs_of(call) != dirs_of(placed)
     }
 
     /// Whether a refusal of a call says that the lists of parts of its directories have to be asked for. Names that seem to be on two
@@ -174,12 +98,13 @@ impl Each {
         self.services[self.index(dir)].start(cred, Call::Query(Query::Parts { dir }))
     }
 
-    fn learn_list(&self, dir: Ino, answer: Result<Answer, CallError>) -> Result<(), CallError> {
+    /// An answer to a question of the generation `asked`.
+    fn learn_list(&self, dir: Ino, answer: Result<Answer, CallError>, asked: u64) -> Result<(), CallError> {
         let list = match answer? {
             Answer::Bytes(bytes) => list_in(&bytes)?,
             _ => return Err(Refusal::Io.into()),
         };
-        self.parts.learn(dir, list);
+        self.parts.learn(dir, list, asked);
         Ok(())
     }
 
@@ -190,10 +115,11 @@ impl Each {
         dirs: Vec<Ino>,
         then: impl FnOnce(Arc<Each>, Cred) -> Next + Send + 'static,
     ) -> Next {
+        let asked = self.parts.generation();
         let under_way: Vec<_> = dirs.iter().map(|dir| self.ask_list(&cred, *dir)).collect();
         let learnt = move |answers: Vec<Result<Answer, CallError>>| {
             for (dir, answer) in dirs.into_iter().zip(answers) {
-                match self.learn_list(dir, answer) {
+                match self.learn_list(dir, answer, asked) {
                     // A directory that is gone is refused when the call is sent.
                     Ok(()) | Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)) => {}
                     Err(error) => return Next::Answer(Err(error)),
@@ -293,12 +219,17 @@ impl Each {
         }
     }
 
-    /// Whether a directory has other parts than these by now, which are then known.
-    pub(super) fn has_changed(&self, dir: Ino, list: &[PartRange], now: &Result<Answer, CallError>) -> bool {
+    /// Whether a directory has other parts than these by now, which are then known: the answer to a question of the generation `asked`.
+    pub(super) fn has_changed(
+        &self,
+        dir: Ino,
+        list: &[PartRange],
+        (now, asked): (&Result<Answer, CallError>, u64),
+    ) -> bool {
         let Ok(Answer::Bytes(bytes)) = now else { return false };
         match list_in(bytes) {
             Ok(now) if now[..] != list[..] => {
-                self.parts.learn(dir, now);
+                self.parts.learn(dir, now, asked);
                 true
             }
             _ => false,
@@ -333,9 +264,10 @@ impl Each {
         let home = sum.ino;
         let parts = list.iter().filter(|part| part.ino != home);
         let mut under_way: Vec<_> = parts.map(|part| self.ask_attr(&cred, part.ino)).collect();
+        let asked = self.parts.generation();
         under_way.push(self.ask_list(&cred, home));
         let add = move |mut of_parts: Vec<Result<Answer, CallError>>| {
-            if of_parts.pop().is_some_and(|now| self.has_changed(home, &list, &now)) {
+            if of_parts.pop().is_some_and(|now| self.has_changed(home, &list, (&now, asked))) {
                 return self.sum_again(cred, home, answer);
             }
             for of_part in of_parts {
@@ -392,26 +324,5 @@ fn with_attr(answer: Answer, of: Attr) -> Answer {
             Answer::Resolved(resolved)
         }
         answer => answer,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_holds_until_another_is_learnt() {
-        let (dir, part) = (Ino(1), Ino(2));
-        let lists = PartLists::default();
-        let high = (0..).map(|n| Name::try_from(format!("f{n}").as_str()).expect("a name"));
-        let name = high.into_iter().find(|name| name.hash64() >= 1 << 62).expect("half of them");
-        assert!(!lists.knows(dir));
-        lists.learn(dir, Vec::new());
-        assert_eq!((lists.knows(dir), lists.place(dir, &name)), (true, dir));
-        lists.learn(dir, chiton_model::equal_parts(&[dir, part]));
-        assert_eq!((lists.knows(dir), lists.place(dir, &name)), (true, part));
-        // The server has lost the split in a crash.
-        lists.learn(dir, Vec::new());
-        assert_eq!((lists.knows(dir), lists.place(dir, &name)), (true, dir));
     }
 }

@@ -17,8 +17,9 @@ use chiton_types::{Attr, Cred, Ino, Position, Refusal};
 use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, Stat, StatTarget};
 
 use super::chain::Next;
-use super::parts::{List, is_elsewhere};
+use super::parts::is_elsewhere;
 use super::{Each, LOOKUP_TRIES};
+use crate::part_lists::List;
 use crate::service::CallError;
 
 type StatResult = Result<Stat, Failure>;
@@ -226,20 +227,22 @@ impl Stats {
             self.each.ask_stats(*plate, &self.cred, (false, false), targets)
         };
         let mut under_way: Vec<_> = asked.iter().map(ask).collect();
+        let generation = self.each.parts.generation();
         under_way.extend(lists.iter().map(|(home, _)| self.each.ask_list(&self.cred, *home)));
-        Next::All(under_way, Box::new(move |answers| self.added(asked, (homes, lists), answers)))
+        Next::All(under_way, Box::new(move |answers| self.added(asked, (homes, lists, generation), answers)))
     }
 
     fn added(
         mut self,
         asked: Vec<(usize, Group)>,
-        (homes, lists): (Homes, Vec<(Ino, List)>),
+        (homes, lists, generation): (Homes, Vec<(Ino, List)>, u64),
         mut answers: Vec<Result<Answer, CallError>>,
     ) -> Next {
         let lists_now = answers.split_off(asked.len());
         let mut now = lists.iter().zip(&lists_now);
         // Names that moved meanwhile may have been counted at neither part.
-        let has_changed = now.any(|((home, list), now)| self.each.has_changed(*home, list, now));
+        let has_changed =
+            now.any(|((home, list), now)| self.each.has_changed(*home, list, (now, generation)));
         if has_changed && self.rounds_left > 0 {
             // Sums begin with what the homes say.
             self.ask_again(&homes, |_| true);

@@ -26,7 +26,7 @@ fn name(s: &str) -> Name {
 }
 
 fn leased() -> (Cache, Recalls) {
-    let (cache, recalls) = (Cache::new(100), Recalls::default());
+    let (cache, recalls) = (Cache::new(100, Arc::default()), Recalls::default());
     let since = cache.since(&recalls);
     cache.learn_dir(&recalls, since, DIR, true, true);
     (cache, recalls)
@@ -60,7 +60,7 @@ fn names_are_believed_under_a_lease_until_it_is_recalled() {
 
 #[test]
 fn an_answer_that_a_recall_overtook_teaches_nothing() {
-    let (cache, recalls) = (Cache::new(100), Recalls::default());
+    let (cache, recalls) = (Cache::new(100, Arc::default()), Recalls::default());
     let since = cache.since(&recalls);
     recalls.note(DIR);
     cache.recalled(DIR);
@@ -260,7 +260,7 @@ fn a_directory_that_was_listed_to_its_end_is_known_wholly() {
 
 #[test]
 fn names_of_whole_directories_are_noted_within_a_limit() {
-    let (cache, recalls) = (Cache::new(10), Recalls::default());
+    let (cache, recalls) = (Cache::new(10, Arc::default()), Recalls::default());
     for ino in 50..60 {
         let (op, outcome) = mkdir(ino, 0o755);
         done(&cache, &recalls, &op, &outcome, LeaseMode::Shared);
@@ -270,7 +270,7 @@ fn names_of_whole_directories_are_noted_within_a_limit() {
     for ino in 50..60 {
         assert_eq!(cache.name(Ino(ino), &name("a")), None, "too much: all is forgotten");
     }
-    let none = Cache::new(0);
+    let none = Cache::new(0, Arc::default());
     let (op, outcome) = mkdir(50, 0o755);
     done(&none, &recalls, &op, &outcome, LeaseMode::Shared);
     assert_eq!(none.name(Ino(50), &name("a")), None, "asking is as good");

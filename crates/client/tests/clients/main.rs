@@ -6,6 +6,7 @@ mod fold;
 mod huge;
 mod limited;
 mod open_each;
+mod part_leases;
 mod paths;
 mod plates;
 mod restarts;
