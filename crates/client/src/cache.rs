@@ -20,7 +20,7 @@ use std::sync::Arc;
 use chiton_model::{AttrChange, NameUse, Op, Outcome, Rows};
 use chiton_runtime::sync::{Mutex, MutexGuard};
 use chiton_types::{Attr, Ino, Kind, Name};
-use chiton_wire::{LeaseMode, Resolved};
+use chiton_wire::{DirEntry, LeaseMode, Resolved};
 
 use crate::complete_dirs::{CompleteDirs, Part};
 use crate::generations::Generations;
@@ -252,6 +252,29 @@ impl Cache {
         let mut inner = self.lock();
         if self.holds(recalls, since, at) {
             inner.set_name(at, name, ino);
+        }
+    }
+
+    /// A page of a listing said what names stand for, with attributes. They are all in one directory, or in one part of it.
+    pub(crate) fn learn_page(
+        &self,
+        recalls: &Recalls,
+        since: Since,
+        dir: Ino,
+        (entries, leased): (&[DirEntry], bool),
+    ) {
+        let at = entries.first().and_then(|first| self.place_since(since, dir, &first.name));
+        if self.is_nothing {
+            return;
+        }
+        let mut inner = self.lock();
+        if let Some(at) = at.filter(|at| leased && self.holds(recalls, since, *at)) {
+            entries.iter().for_each(|entry| inner.set_name(at, &entry.name, Some(entry.ino)));
+        }
+        for (attr, lease) in entries.iter().filter_map(|entry| entry.attr.as_ref()) {
+            if *lease > LeaseMode::None && !attr.is_parted() && self.holds(recalls, since, attr.ino) {
+                inner.attrs.insert(attr.ino, (attr.clone(), *lease));
+            }
         }
     }
 

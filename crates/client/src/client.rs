@@ -430,14 +430,10 @@ impl Client {
             let mut names = entries.iter().map(|entry| (&entry.name, entry.cookie));
             cache.listed(recalls, dir, Part { since, cookie, names: &mut names, end });
         }
+        cache.learn_page(recalls, since, dir, (&entries, parent_leased));
         let listed = |entry: chiton_wire::DirEntry| {
-            if parent_leased {
-                cache.learn_name(recalls, since, dir, &entry.name, Some(entry.ino));
-            }
-            let plus = entry.attr.map(|(attr, lease)| {
-                cache.learn_attr(recalls, since, &attr, lease);
-                self.entry(since, parent_leased.then_some((dir, &entry.name)), attr, lease)
-            });
+            let named = parent_leased.then_some((dir, &entry.name));
+            let plus = entry.attr.map(|(attr, lease)| self.entry(since, named, attr, lease));
             Listed { name: entry.name, ino: entry.ino, kind: entry.kind, cookie: entry.cookie, entry: plus }
         };
         Ok((entries.into_iter().map(listed).collect(), end))

@@ -353,6 +353,11 @@ impl ReplyDirectoryPlus {
         !self.rows.add(Some(&entry), attr.shown_ino, next, attr.kind, name)
     }
 
+    /// Removes the rows that were added.
+    pub fn clear(&mut self) {
+        self.rows.bytes.clear();
+    }
+
     /// The rows that were added; none: the listing ends.
     pub fn ok(mut self) {
         self.pending.answer(Body::new(), &self.rows.bytes);

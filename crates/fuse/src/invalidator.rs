@@ -23,10 +23,12 @@ impl KernelInvalidator {
 
 impl Invalidator for KernelInvalidator {
     fn inval_entry(&self, parent: Ino, name: &Name) {
+        self.kernel.await_listings();
         self.kernel.inval_entry(parent, name.as_bytes());
     }
 
     fn inval_inode(&self, ino: Ino) {
+        self.kernel.await_listings();
         self.kernel.note_unsure(ino, 0);
         self.kernel.inval_inode(ino);
         self.kernel.moves.recalled(ino);
@@ -41,6 +43,7 @@ impl Invalidator for KernelInvalidator {
     }
 
     fn inval_dir(&self, _dir: Ino) {
+        self.kernel.await_listings();
         // The kernel cannot list the names that it caches for one directory. (Without epochs: see
         // `Kernel::name_ttl_max`.)
         self.kernel.forget_all_names();

@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
+use crate::listing_replies::ListingReplies;
 use crate::moves::Moves;
 use chiton_fuse_session::{INodeNo, Notifier};
-use chiton_types::Ino;
+use chiton_types::{Ino, Name};
 use chiton_wire::Grown;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
@@ -31,6 +32,8 @@ const PAGE_BYTES: u64 = 4096;
 const UNSURE_MAX: usize = 65_536;
 /// How long a handler waits until the kernel is notified.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same of whoever ends a lease, for the kernel to read a listing: it needs no more than the processor for that.
+const READING_PATIENCE: Duration = Duration::from_millis(200);
 /// Maximum number of inodes that wait for the thread. Beyond it, the caller itself drops all pages of the inode.
 const QUEUE_MAX: usize = 65_536;
 
@@ -53,6 +56,7 @@ pub(crate) struct Kernel {
     wake: Condvar,
     /// Directories that other clients may have moved.
     pub(crate) moves: Moves,
+    pub(crate) listings: ListingReplies,
 }
 
 /// A reply with a name is being sent.
@@ -66,6 +70,8 @@ pub(crate) struct NameReply<'a> {
 enum Later {
     Inval(Ino),
     Grown(Ino, Grown, mpsc::SyncSender<()>),
+    /// Waits until the kernel has read listings of these directories, by a name in each.
+    Read(Vec<(Ino, Name)>, mpsc::SyncSender<()>),
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +94,7 @@ impl Kernel {
             queue: Mutex::default(),
             wake: Condvar::new(),
             moves: Moves::default(),
+            listings: ListingReplies::default(),
         }
     }
 
@@ -246,6 +253,26 @@ impl Kernel {
         let _ = is_done.recv_timeout(PATIENCE);
     }
 
+    /// To be called before the kernel is made to forget something, since a lease ends: the kernel has read the listings that say it, or they
+    /// say nothing that it may keep.
+    pub(crate) fn await_listings(&self) {
+        let unread = self.listings.take_unread();
+        if unread.is_empty() {
+            return;
+        }
+        let (done, is_done) = mpsc::sync_channel(1);
+        {
+            let mut queue = self.queue.lock();
+            if queue.closed {
+                return;
+            }
+            queue.waiting.push_front(Later::Read(unread, done));
+            self.wake.notify_one();
+        }
+        // A request that waits for this lease may hold the lock of the directory. Then no listing holds it.
+        let _ = is_done.recv_timeout(READING_PATIENCE);
+    }
+
     /// Serves [`Kernel::inval_inode_later`] and [`Kernel::grown_soon`] until [`Kernel::close`].
     pub(crate) fn run(self: Arc<Self>) {
         loop {
@@ -257,6 +284,11 @@ impl Kernel {
             drop(queue);
             match next {
                 Later::Inval(ino) => self.inval_inode(ino),
+                Later::Read(unread, done) => {
+                    // The kernel takes the lock of the directory for it, which it holds while it reads a listing.
+                    unread.iter().for_each(|(dir, name)| self.inval_entry(*dir, name.as_bytes()));
+                    let _ = done.try_send(());
+                }
                 Later::Grown(ino, grown, done) => {
                     self.grown(ino, grown);
                     let _ = done.send(());

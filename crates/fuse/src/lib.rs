@@ -51,6 +51,7 @@ mod options;
 mod attr;
 mod caller;
 mod listing;
+mod listing_replies;
 mod lock_waits;
 mod range_lock;
 mod reply;

@@ -23,6 +23,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chiton_client::data::Whence;
@@ -51,9 +52,6 @@ use crate::unnamed::Unnamed;
 
 pub use self::init::NOT_DURABLE;
 
-/// Directories are known by number, not by handle.
-const NO_HANDLE: FileHandle = FileHandle(0);
-
 pub(crate) struct Shell {
     router: Arc<Router>,
     kernel: Arc<Kernel>,
@@ -68,6 +66,8 @@ pub(crate) struct Shell {
     /// The last that was heard, for when the server is away: umount(8) asks for both.
     totals: Mutex<Option<StatFs>>,
     root: Mutex<Option<Attr>>,
+    /// The number of the next handle of a directory.
+    directory_handles: AtomicU64,
 }
 
 impl Shell {
@@ -370,12 +370,16 @@ impl Filesystem for Shell {
 
     fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         guarded("opendir", req.pid(), || match self.open_dir(req, self.ino(ino)) {
-            Ok(()) => reply.opened(NO_HANDLE, FopenFlags::empty()),
+            Ok(()) => {
+                let handle = self.directory_handles.fetch_add(1, Ordering::Relaxed);
+                reply.opened(FileHandle(handle), FopenFlags::empty());
+            }
             Err(refusal) => reply.error(errno(refusal)),
         });
     }
 
-    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        self.kernel.listings.over(fh.0);
         guarded("readdir", req.pid(), || match self.list(req, self.ino(ino), offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(refusal) => reply.error(errno(refusal)),
@@ -386,17 +390,19 @@ impl Filesystem for Shell {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        guarded("readdirplus", req.pid(), || match self.list_plus(req, self.ino(ino), offset, &mut reply) {
+        let listed = (self.ino(ino), fh.0);
+        guarded("readdirplus", req.pid(), || match self.list_plus(req, listed, offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(refusal) => reply.error(errno(refusal)),
         });
     }
 
-    fn releasedir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, reply: ReplyEmpty) {
+    fn releasedir(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
+        self.kernel.listings.over(fh.0);
         guarded("releasedir", NOBODY, || {
             self.close_dir(req, self.ino(ino));
             reply.ok();

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use chiton_fuse_session::{ReplyDirectory, ReplyDirectoryPlus, Request};
-use chiton_types::{Ino, Refusal};
+use chiton_types::{Ino, Name, Refusal};
 
 use super::Shell;
 use crate::attr::{GENERATION, file_attr};
@@ -43,13 +43,43 @@ impl Shell {
         })
     }
 
+    /// Names with attributes. In a shared file system a lease may end before the kernel has read the reply ([`ListingReplies`]).
+    ///
+    /// [`ListingReplies`]: crate::listing_replies::ListingReplies
     pub(super) fn list_plus(
+        &self,
+        req: &Request,
+        (ino, handle): (Ino, u64),
+        offset: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Result<(), Refusal> {
+        let listings = &self.kernel.listings;
+        listings.asked(handle, ino);
+        let name = match self.fill_plus(req, ino, offset, true, reply) {
+            Ok(Some(name)) => name,
+            nothing => {
+                listings.over(handle);
+                return nothing.map(drop);
+            }
+        };
+        if !listings.replied(handle, name) {
+            reply.clear();
+            listings.over(handle);
+            self.fill_plus(req, ino, offset, false, reply)?;
+        }
+        Ok(())
+    }
+
+    /// Fills a listing with attributes: a name in it that the kernel may keep, if there is one.
+    fn fill_plus(
         &self,
         req: &Request,
         ino: Ino,
         offset: u64,
+        is_kept: bool,
         reply: &mut ReplyDirectoryPlus,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Name>, Refusal> {
+        let mut kept = None;
         as_caller(req, |caller| {
             self.router.on(caller, [ino], |route| {
                 listing::read(route, caller, ino, offset, true, |row| {
@@ -68,19 +98,20 @@ impl Shell {
                     if let crate::router::Route::Realm(slot) = route {
                         slot.note_cached(row.ino);
                     }
-                    // The kernel starts the lifetime of a listing's entries when it receives them, not when it sent
-                    // the request (as for a lookup). It would trust a name that was invalidated in between.
-                    let is_shared = self.is_shared() && !route.is_realm();
-                    if is_shared {
+                    if !is_kept {
                         (ttl, attr_ttl) = (Duration::ZERO, Duration::ZERO);
                     }
                     attr.shown_ino = self.shown.of(row.ino);
                     let lifetime = self.bounded(ttl);
+                    if kept.is_none() && !(lifetime.ttl.is_zero() && attr_ttl.is_zero()) {
+                        kept = Name::new(row.name).ok();
+                    }
                     let name = OsStr::from_bytes(row.name);
                     reply.add(row.offset, name, &attr_ttl, &lifetime.ttl, &attr, GENERATION)
                 })
             })
-        })
+        })?;
+        Ok(kept)
     }
 
     pub(super) fn sync_dir(&self, req: &Request, ino: Ino) -> Result<(), Refusal> {

@@ -1,6 +1,7 @@
 //! The beginning and the end of a mount.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use chiton_fuse_session::{InitFlags, KernelConfig};
 use chiton_types::Refusal;
@@ -47,6 +48,7 @@ impl Shell {
             unnamed: Unnamed::default(),
             totals: Mutex::default(),
             root: Mutex::default(),
+            directory_handles: AtomicU64::new(1),
         }
     }
 

@@ -24,6 +24,7 @@ mod xattrs;
 
 mod handles;
 mod kernel;
+mod listed;
 mod listing;
 mod locks;
 mod overlay;

@@ -160,7 +160,7 @@ fn moves_of_two_mounts_meet() {
 }
 
 /// Sets an extended attribute, or removes it.
-fn set(path: &Path, value: Option<&str>) -> Result<(), i32> {
+pub(crate) fn set(path: &Path, value: Option<&str>) -> Result<(), i32> {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
     let name = c"chiton.policy";
     // SAFETY: the strings end with a zero byte, and the value has the length that is said.

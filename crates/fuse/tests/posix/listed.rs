@@ -1,0 +1,79 @@
+//! Listings with attributes, which the kernel keeps, while another mount changes what they said.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::plates::set;
+use super::two_mounts::TwoMounts;
+
+const PLATES: u16 = 3;
+const FILES: usize = 120;
+const ROUNDS: usize = 40;
+
+/// Lists a directory again and again, to the end or up to some name, and looks at each name.
+fn keep_listing(dir: &Path, most: usize, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        for entry in fs::read_dir(dir).expect("listed").take(most) {
+            // It may be gone by now.
+            let _ = entry.expect("an entry").metadata();
+        }
+    }
+}
+
+/// Changes files on one mount: the other shows each change at once.
+fn change(here: &Path, there: &Path) {
+    for round in 0..ROUNDS {
+        let (name, moved) = (format!("x{}", round % 7), format!("y{}", round % 7));
+        let len = round % 5 + 1;
+        fs::write(here.join(&name), vec![7; len]).expect("written");
+        assert_eq!(fs::metadata(there.join(&name)).expect("made").len(), len as u64, "round {round}");
+        let mode = 0o600 + round as u32 % 8;
+        fs::set_permissions(here.join(&name), fs::Permissions::from_mode(mode)).expect("changed");
+        assert_eq!(fs::metadata(there.join(&name)).expect("there").mode() & 0o777, mode, "round {round}");
+        fs::rename(here.join(&name), here.join(&moved)).expect("moved");
+        assert!(!there.join(&name).exists() && there.join(&moved).exists(), "round {round}");
+        fs::remove_file(here.join(&moved)).expect("removed");
+        assert!(!there.join(&moved).exists(), "round {round}");
+    }
+}
+
+fn lists_beside_changes(mounts: &TwoMounts, dir: &str) {
+    let (a, b) = (mounts.a.dir.join(dir), mounts.b.dir.join(dir));
+    for n in 0..FILES {
+        fs::write(a.join(format!("f{n}")), b"").expect("written");
+    }
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for dir in [&a, &b] {
+            for most in [FILES / 3, usize::MAX] {
+                threads.spawn(move || keep_listing(dir, most, is_over));
+            }
+        }
+        let body = || {
+            change(&a, &b);
+            change(&b, &a);
+        };
+        let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        is_over.store(true, Ordering::Relaxed);
+        changed.expect("each mount shows what the other has done");
+    });
+}
+
+#[test]
+fn what_a_listing_said_ends_with_a_change() {
+    let mounts = TwoMounts::new();
+    fs::create_dir(mounts.a.dir.join("dir")).expect("made");
+    lists_beside_changes(&mounts, "dir");
+}
+
+#[test]
+fn what_a_listing_said_ends_with_a_change_also_in_parts() {
+    let mounts = TwoMounts::over_plates(PLATES);
+    let top = mounts.a.dir.join("top");
+    fs::create_dir(&top).expect("made");
+    set(&top, Some("huge: always")).expect("the policy is set");
+    fs::create_dir(top.join("dir")).expect("made");
+    lists_beside_changes(&mounts, "top/dir");
+}
