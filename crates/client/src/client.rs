@@ -431,9 +431,20 @@ impl Client {
             cache.listed(recalls, dir, Part { since, cookie, names: &mut names, end });
         }
         cache.learn_page(recalls, since, dir, (&entries, parent_leased));
+        // They are all in one directory, or in one part of it.
+        let ttl_of_all = match entries.first().filter(|_| parent_leased) {
+            None => Some(Duration::ZERO),
+            Some(_) if self.core.records_names() => None,
+            Some(first) => Some(self.core.name_ttl(&*self.service, since, dir, &first.name)),
+        };
         let listed = |entry: chiton_wire::DirEntry| {
-            let named = parent_leased.then_some((dir, &entry.name));
-            let plus = entry.attr.map(|(attr, lease)| self.entry(since, named, attr, lease));
+            let plus = entry.attr.map(|(attr, lease)| {
+                let ttl = match ttl_of_all {
+                    Some(ttl) => ttl,
+                    None => self.core.name_ttl(&*self.service, since, dir, &entry.name),
+                };
+                Entry { ttl, ..self.entry(since, None, attr, lease) }
+            });
             Listed { name: entry.name, ino: entry.ino, kind: entry.kind, cookie: entry.cookie, entry: plus }
         };
         Ok((entries.into_iter().map(listed).collect(), end))

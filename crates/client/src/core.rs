@@ -103,6 +103,11 @@ impl Core {
         }
     }
 
+    /// Whether each name that the kernel may keep is recorded.
+    pub(crate) fn records_names(&self) -> bool {
+        self.invalidator.get().is_some() && !self.forgets_names_at_once()
+    }
+
     /// How long the kernel may keep a name of this directory. The name is recorded.
     pub(crate) fn name_ttl(&self, service: &dyn Service, since: Since, parent: Ino, name: &Name) -> Duration {
         // The lease is on the directory, or on the part of it that has the name.
