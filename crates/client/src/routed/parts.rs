@@ -287,11 +287,11 @@ impl Each {
     }
 }
 
-/// Adds the attributes of a part to those of its directory.
+/// Adds the attributes of a part to those of its directory. The access time is the directory's own: a part begins with the time of the last
+/// change.
 pub(super) fn add(sum: &mut Attr, part: &Attr) {
     sum.size += part.size;
     sum.nlink += part.nlink.saturating_sub(2);
-    sum.atime = sum.atime.max(part.atime);
     sum.mtime = sum.mtime.max(part.mtime);
     sum.ctime = sum.ctime.max(part.ctime);
 }
@@ -324,5 +324,20 @@ fn with_attr(answer: Answer, of: Attr) -> Answer {
             Answer::Resolved(resolved)
         }
         answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chiton_types::Time;
+
+    use super::*;
+
+    #[test]
+    fn a_split_leaves_the_access_time() {
+        let dir = crate::tests::fake_server::attr(Ino(1));
+        let mut sum = Attr { atime: Time(3), mtime: Time(5), ..dir.clone() };
+        add(&mut sum, &Attr { atime: Time(9), mtime: Time(9), ..dir });
+        assert_eq!((sum.atime, sum.mtime), (Time(3), Time(9)));
     }
 }
