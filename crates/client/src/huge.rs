@@ -74,7 +74,14 @@ impl Client {
     ) -> Result<Vec<PartRange>, Refusal> {
         let mut before = self.parts(dir)?;
         loop {
-            self.operate(caller, Op::Split { dir }, false)?;
+            match self.operate(caller, Op::Split { dir }, false) {
+                // The server has restarted, and hears first what this client did there.
+                Err(Refusal::Busy) => {
+                    thread::sleep(BETWEEN_STEPS);
+                    continue;
+                }
+                answer => answer.map(drop)?,
+            }
             let after = self.parts(dir)?;
             if after == before {
                 return Ok(after);

@@ -50,6 +50,11 @@ impl OpCall<'_> {
         if self.seq > Seq(0) { OpKey { session: self.session, seq: self.seq } } else { self.unnumbered }
     }
 
+    /// The session whose leases do not hold it up. A split takes the names also from the client that asks for it.
+    fn holder(&self) -> Slot {
+        if let Op::Split { .. } = self.op { Slot::SERVER } else { self.slot }
+    }
+
     /// When it was carried out the first time, if the client knows.
     pub(crate) fn former_time(&self) -> Option<Time> {
         self.again.map(|again| again.time).filter(|time| *time != Time(0))
@@ -189,10 +194,10 @@ impl Engine {
         if let Some(since) = call.late {
             self.is_uncontradicted(call, (since, offered), is_volatile)?;
         }
-        // The client that splits a directory keeps no lease on its names either: they go elsewhere.
-        let is_split = matches!(call.op, Op::Split { .. });
-        let is_alone = self.clients.leases.is_alone(call.slot) && !is_split;
-        if !is_settled && !is_alone && !matches!(call.op, Op::Reclaim { .. }) {
+        if !is_settled
+            && !self.clients.leases.is_alone(call.holder())
+            && !matches!(call.op, Op::Reclaim { .. })
+        {
             self.touched.clear();
             Namespace::touched(&self.events, &mut self.touched);
             self.clients.recall_conflicting(call, &self.touched, m)?;
@@ -427,7 +432,7 @@ impl Clients {
     fn recall_names(&mut self, call: &OpCall<'_>, ns: &Namespace, m: &Moment) -> Result<(), Stop> {
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
         for dir in call.op.footprint().dirs() {
-            if self.leases.names_taken(dir, call.slot, m.mono) {
+            if self.leases.names_taken(dir, call.holder(), m.mono) {
                 busy.push(dir);
             }
         }
@@ -440,12 +445,18 @@ impl Clients {
                 _ => {}
             }
         }
+        let waits_for_itself = |dir: &Ino| self.leases.holds_names(*dir, call.slot);
+        if self.resends.is_running && matches!(call.op, Op::Split { .. }) && busy.iter().any(waits_for_itself)
+        {
+            // What its caller made there after it is sent again behind it.
+            return Err(Refusal::Busy.into());
+        }
         if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
     }
 
     /// Recalls the leases of others on what the planned events touch; waits if there are any.
     fn recall_conflicting(&mut self, call: &OpCall<'_>, touched: &[Ino], m: &Moment) -> Result<(), Stop> {
-        let slot = if matches!(call.op, Op::Split { .. }) { Slot::SERVER } else { call.slot };
+        let slot = call.holder();
         let is_mapped = matches!(call.op, Op::Write { hold: Hold::Shared, .. });
         let mut busy: SmallVec<[Ino; 4]> = SmallVec::new();
         for &ino in touched {

@@ -227,6 +227,25 @@ fn batches_follow_the_names() {
     assert_eq!(names(&other, "huge").len(), 100);
 }
 
+/// It has made files there that the server does not know yet, and makes more at once.
+#[test]
+fn a_client_splits_the_directory_in_which_it_works() {
+    let site = Site::with_plates(PLATES);
+    let client = site.connected();
+    for round in 0..5 {
+        let dir = client.mkdir_all(format!("work{round}")).expect("made").ino;
+        for n in 0..200 {
+            client.create_file(format!("work{round}/f{n}"), b"").expect("made");
+            if n == 60 {
+                client.split(&client.caller(), dir, |_| {}).expect("split");
+            }
+        }
+    }
+    client.sync().expect("all that was made is there");
+    let other = site.connected();
+    assert!((0..5).all(|round| names(&other, &format!("work{round}")).len() == 200));
+}
+
 #[test]
 fn what_cannot_be_split_stays_whole() {
     let one = Site::new();
