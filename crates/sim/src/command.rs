@@ -9,6 +9,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::canary::Canary;
 use crate::kept_parts::Keep;
+use crate::part_steps::StepCounts;
 use crate::plan::{self, Plan};
 use crate::run::{Outcome, run};
 use crate::shrink::{TRIES_MAX, shrink};
@@ -64,6 +65,7 @@ struct Totals {
     runs: u64,
     simulated: Duration,
     calls: u64,
+    steps: StepCounts,
 }
 
 pub fn main() -> ExitCode {
@@ -91,6 +93,9 @@ pub fn main() -> ExitCode {
         real.as_secs_f64(),
         totals.simulated.as_secs_f64() / real.as_secs_f64()
     );
+    if args.plates > 1 {
+        println!("{}", totals.steps);
+    }
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -109,6 +114,7 @@ fn one(args: &Args, seed: u64, totals: &mut Totals) -> bool {
     totals.runs += 1;
     totals.simulated += outcome.simulated;
     totals.calls += calls(&outcome);
+    totals.steps += outcome.steps;
     if args.trace {
         print_lines(&outcome);
     }

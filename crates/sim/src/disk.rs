@@ -20,11 +20,12 @@ use chiton_journal::{MemoryPlace, Place, PlaceError, SegmentInfo, Shape};
 use chiton_metastore::{Batch, MemoryMetastore, Metastore, Row, StoreError, StoreStats};
 use chiton_namespace::tag_of;
 use chiton_objects::{MemoryObjects, ObjectError, ObjectInfo, Objects};
-use chiton_runtime::sync::Mutex;
+use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread;
-use chiton_types::PlateId;
+use chiton_types::{PlateId, Plates};
 
 use crate::canary::Canary;
+use crate::part_steps::{PartSteps, StepCounts};
 use crate::random::Random;
 use crate::scheduler::scheduler;
 
@@ -76,6 +77,9 @@ pub struct Disk {
     crash_at: AtomicU64,
     /// Ways in so far.
     handles: AtomicU64,
+    steps: Mutex<PartSteps>,
+    /// A plate has written frames.
+    written: Condvar,
 }
 
 /// What one plate has for itself.
@@ -135,6 +139,8 @@ impl Disk {
             points: AtomicU64::new(0),
             crash_at: AtomicU64::new(u64::MAX),
             handles: AtomicU64::new(0),
+            steps: Mutex::default(),
+            written: Condvar::new(),
         })
     }
 
@@ -156,6 +162,25 @@ impl Disk {
 
     fn plate(&self, plate: PlateId) -> &PlateDisk {
         &self.plates[usize::from(plate.0)]
+    }
+
+    /// Counts from now on the steps by which directories are split over these plates, and folded.
+    pub fn count_steps(&self, plates: Plates) {
+        self.steps.lock().watch(plates);
+    }
+
+    /// Those that were counted.
+    pub fn steps(&self) -> StepCounts {
+        self.steps.lock().counts()
+    }
+
+    /// Waits until a plate is in the middle of a split or fold, or the time is over.
+    pub fn await_step(&self, plate: PlateId, time: Duration) {
+        let end = scheduler().now() + time;
+        let mut steps = self.steps.lock();
+        while !steps.are_under_way_at(plate) && scheduler().now() < end {
+            self.written.wait_for(&mut steps, end - scheduler().now());
+        }
     }
 
     /// How it behaves from now on.
@@ -187,6 +212,7 @@ impl Disk {
         self.crash_at.store(u64::MAX, SeqCst);
         let mut random = self.random.lock();
         self.plates.iter().for_each(|plate| plate.crash(&mut random));
+        self.plates().for_each(|plate| self.steps.lock().died(plate));
         self.objects.crash_keeping(|_| random.chance(1, 2));
     }
 
@@ -194,6 +220,7 @@ impl Disk {
     /// server does.
     pub fn crash_plate(&self, plate: PlateId) {
         self.plate(plate).crash(&mut self.random.lock());
+        self.steps.lock().died(plate);
     }
 
     /// The segments of a plate's journal as they are.
@@ -385,17 +412,33 @@ impl Place for DiskHandle {
         self.in_place(Kind::Write, |place| match place.create(number, bytes) {
             // Another writer has this number; the canary ignores that.
             Err(PlaceError::Exists) if ignores_fence => Ok(()),
+            Ok(()) if place.shape() == Shape::Whole => {
+                self.disk.steps.lock().put(self.plate, number, bytes);
+                self.disk.written.notify_all();
+                Ok(())
+            }
             result => result,
         })
     }
 
     fn append(&self, number: u64, offset: u64, bytes: &[u8]) -> Result<(), PlaceError> {
-        self.in_place(Kind::Write, |place| place.append(number, offset, bytes))
+        self.in_place(Kind::Write, |place| {
+            place.append(number, offset, bytes)?;
+            self.disk.steps.lock().appended(self.plate, bytes);
+            self.disk.written.notify_all();
+            Ok(())
+        })
     }
 
     fn sync(&self, number: u64) -> Result<(), PlaceError> {
         let skips = self.disk.canary == Some(Canary::FsyncSkipped);
-        self.in_place(Kind::Sync, |place| if skips { Ok(()) } else { place.sync(number) })
+        self.in_place(Kind::Sync, |place| {
+            if !skips {
+                place.sync(number)?;
+                self.disk.steps.lock().synced(self.plate);
+            }
+            Ok(())
+        })
     }
 
     fn remove(&self, number: u64) -> Result<(), PlaceError> {

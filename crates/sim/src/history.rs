@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use chiton_types::{Ino, PlateId, Plates, Refusal, SessionId, Time};
+use chiton_types::{Ino, Name, PlateId, Plates, Refusal, SessionId, Time};
 use chiton_wire::LeaseMode;
 
 use crate::model::List;
@@ -196,6 +196,14 @@ pub enum Action {
     List {
         path: String,
     },
+    /// Spreads the names of a directory over the plates, as an administrator does.
+    Split {
+        path: String,
+    },
+    /// Brings the names of a directory back to one plate.
+    Fold {
+        path: String,
+    },
     /// Makes acknowledged changes durable, as fsync of a directory does. Buffers are not pushed.
     FsyncDir,
     /// Pushes buffers and makes everything durable.
@@ -240,6 +248,8 @@ impl Action {
             | Action::Stat { path }
             | Action::ReadLink { path }
             | Action::GetXattr { path, .. }
+            | Action::Split { path }
+            | Action::Fold { path }
             | Action::List { path } => vec![path],
             Action::Link { from, to }
             | Action::Rename { from, to }
@@ -350,6 +360,12 @@ pub enum Happened {
         client: ClientId,
         what: String,
     },
+    /// A plate answers an operation on names, which it has decided. (Recorded only where directories are split.)
+    Decided {
+        client: ClientId,
+        plate: PlateId,
+        names: Vec<Name>,
+    },
     /// A client gave up buffered content that could not be stored.
     DataLost {
         client: ClientId,
@@ -431,13 +447,15 @@ pub struct Event {
 pub struct History {
     /// The plates of the file system.
     pub plates: Plates,
+    /// Directories are split over them.
+    pub splits: bool,
     /// In the order of happening; `at` never falls.
     pub events: Vec<Event>,
 }
 
 impl Default for History {
     fn default() -> History {
-        History { plates: Plates::one(1), events: Vec::new() }
+        History { plates: Plates::one(1), splits: false, events: Vec::new() }
     }
 }
 

@@ -19,6 +19,7 @@
 //! - [`scheduler`], [`clock`], [`net`], [`disk`]: the simulated machine.
 //! - [`judge`] turns a history into the values that [`checkers`] check, one for each promise. [`model`]: the naive
 //!   file system. [`canary`]: broken rules that a checker must notice.
+//! - [`part_steps`]: splits and folds of directories that a run contains.
 //! - [`shrink`], [`kept_parts`]: shortening a failing run.
 //! - [`ace`]: exhaustive small worlds. [`mix`]: several clients in one decoupled subtree.
 
@@ -29,6 +30,7 @@ pub mod scheduler;
 pub mod canary;
 pub mod disk;
 pub mod net;
+pub mod part_steps;
 pub mod party;
 pub mod record;
 

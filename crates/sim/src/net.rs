@@ -24,7 +24,7 @@ use chiton_model::Op;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread;
 use chiton_transport::{ConnId, ConnectionLost, Promise, Sender, Service};
-use chiton_types::{Ino, PlateId, SessionId, Take};
+use chiton_types::{Ino, Name, PlateId, SessionId, Take};
 use chiton_wire::{Call, Channel, Hello, Query, Recall, Request, Welcome};
 use ends::{Exit, SimDialer};
 use host::{Greeting, Inbox, LOOPS, Work};
@@ -123,6 +123,8 @@ struct Question {
     names_of: Option<Ino>,
     /// The directories whose names it changes.
     changes: Vec<Ino>,
+    /// The names that it is about, if it is one operation.
+    names: Vec<Name>,
     /// Inodes that the client created by write-behind.
     made_early: Vec<Ino>,
 }
@@ -154,6 +156,10 @@ impl Question {
             }
             _ => Vec::new(),
         };
+        let names = match &request.call {
+            Call::Op { op, .. } => op.footprint().names().map(|touch| touch.name.clone()).collect(),
+            _ => Vec::new(),
+        };
         let made_early = match &request.call {
             Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.ino).collect(),
             _ => Vec::new(),
@@ -165,6 +171,7 @@ impl Question {
             is_again: request.again.is_some(),
             names_of,
             changes,
+            names,
         }
     }
 }

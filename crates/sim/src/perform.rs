@@ -1,6 +1,6 @@
 //! Carries out a client's action with the real library.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_client::{Caller, Client, OpenFlags};
 use chiton_model::{AttrChange, RenameHow, SetTime, XattrHow};
@@ -210,6 +210,8 @@ fn try_perform(
             names.sort();
             Ok(Answer::Names(names))
         }
+        Action::Split { path } => client.split(me, no_link(client, path)?.ino, |_| ()).map(|_| Answer::Done),
+        Action::Fold { path } => client.fold(me, no_link(client, path)?.ino, |_| ()).map(|()| Answer::Done),
         Action::FsyncDir => client.fsyncdir().map(|()| Answer::Done),
         Action::Sync => client.sync().map(|()| Answer::Done),
         Action::Follow { marks, .. } => follow(client, marks),
@@ -271,7 +273,11 @@ pub fn read_tree(client: &Client) -> Result<Tree, String> {
             xattrs.insert(String::from_utf8_lossy(name).into_owned(), value);
         }
         if attr.kind == Kind::Dir {
+            let mut names = BTreeSet::new();
             for entry in client.list(&path).map_err(|e| why("list", e))? {
+                if !names.insert(entry.name.clone()) {
+                    return Err(format!("{path}: the listing has {} twice", entry.name));
+                }
                 let slash = if path == "/" { "" } else { "/" };
                 todo.push(format!("{path}{slash}{}", entry.name));
             }

@@ -6,6 +6,7 @@
 mod appends;
 mod company;
 mod jobs;
+mod parts;
 mod paths;
 mod rivals;
 mod users;
@@ -21,6 +22,7 @@ use crate::users::User;
 pub(crate) use appends::{appends_by, appends_to};
 pub(crate) use company::at_home;
 pub use jobs::{Job, MARK, Role, is_content_of_mark};
+pub(crate) use parts::IDLE;
 pub(crate) use paths::{PATHS, TOPS};
 
 /// In place of the directory that only one life of a client uses.
@@ -54,6 +56,8 @@ const NOTE_BYTES: usize = 16;
 pub struct Setup {
     /// Number of plates.
     pub plates: u16,
+    /// Names at which the server splits a directory over the plates, if it does.
+    pub split_at: Option<u64>,
     /// Segments are objects, put whole; a second server may take over.
     pub whole: bool,
     /// The server forgets a silent session.
@@ -116,6 +120,8 @@ pub enum Fault {
     CrashPlate {
         /// Its number, among all that there are.
         plate: u16,
+        /// So long after the next step of a split or fold has begun that concerns it, if one begins soon.
+        amid: Option<Duration>,
         /// How long it is away.
         down: Duration,
     },
@@ -276,6 +282,7 @@ fn draw_setup(random: &mut Random, clients: usize) -> Setup {
     let drift = |random: &mut Random| if drifts { random.between(0, 20_000) as i64 - 10_000 } else { 0 };
     Setup {
         plates: 1,
+        split_at: None,
         whole: random.chance(1, 3),
         session_ms,
         grace_ms: random.between(1_000, u64::from(session_ms)) as u32,
@@ -367,13 +374,14 @@ pub fn draw_over(plates: u16, seed: u64, steps: usize) -> Plan {
                 && random.chance(1, PLATE_DIES_ONE_IN)
             {
                 let down = Duration::from_millis(random.between(10, 2_000));
-                *fault = Fault::CrashPlate { plate: random.below(plates.into()) as u16, down };
+                *fault = Fault::CrashPlate { plate: random.below(plates.into()) as u16, amid: None, down };
             }
         }
     } else {
         jobs::add(&mut plan, steps);
     }
     users::add(&mut plan);
+    parts::add(&mut plan);
     plan
 }
 

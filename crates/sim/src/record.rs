@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_runtime::sync::Mutex;
-use chiton_types::{Ino, PlateId, Plates, SessionId};
+use chiton_types::{Ino, Name, PlateId, Plates, SessionId};
 use chiton_wire::{LeaseMode, Recall, Reply};
 
 use crate::history::{CallId, ClientId, Happened, History, ServerId};
@@ -66,6 +66,18 @@ impl Recorder {
     /// The file system has these plates.
     pub fn serves(&self, plates: Plates) {
         self.0.lock().history.plates = plates;
+    }
+
+    /// Directories are split over the plates.
+    pub fn splits(&self) {
+        self.0.lock().history.splits = true;
+    }
+
+    /// A plate answers operations on these names, which it has decided.
+    pub fn decided(&self, client: ClientId, plate: PlateId, names: &[Name]) {
+        if self.0.lock().history.splits && !names.is_empty() {
+            self.push(Happened::Decided { client, plate, names: names.to_vec() });
+        }
     }
 
     /// A session with a plate belongs to a life of a client.

@@ -19,6 +19,7 @@ use std::time::Duration;
 use chiton_client::ClientOptions;
 use chiton_client::data::FilesOptions;
 use chiton_journal::Shape;
+use chiton_model::XattrHow;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_server::{FilesystemInfo, ServerOptions};
@@ -30,9 +31,10 @@ use crate::disk::Disk;
 use crate::history::{Action, Answer, ClientId, History, ServerId, Violation};
 use crate::judge::judge;
 use crate::net::{self, Net, Weather};
+use crate::part_steps::StepCounts;
 use crate::party::{LiveClient, LiveServer, ServerRig, format, run_in, start_server};
 use crate::perform::{Handles, perform};
-use crate::plan::{BOARD, LOG, NOTE, NOTES, PATHS, Plan, SHARED, Step, TAIL, TAILS, TOPS};
+use crate::plan::{BOARD, IDLE, LOG, NOTE, NOTES, PATHS, Plan, SHARED, Step, TAIL, TAILS, TOPS};
 use crate::record::Recorder;
 use crate::scheduler::{Party, Running, Scheduler, Stuck, scheduler};
 use crate::users::User;
@@ -58,6 +60,8 @@ pub struct Outcome {
     pub simulated: Duration,
     /// Number of turns of threads.
     pub turns: u64,
+    /// The steps by which directories were split and folded.
+    pub steps: StepCounts,
 }
 
 pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
@@ -88,6 +92,7 @@ pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     }
     net::enter(None);
     let (fingerprint, simulated, count) = (scheduler.fingerprint(), scheduler.now(), scheduler.count());
+    let steps = cluster.rig.disk.steps();
     let (history, lines) = recorder.take();
     if !violations.is_empty() {
         // A thread in the middle of a call cannot be ended.
@@ -95,7 +100,7 @@ pub fn run(plan: &Plan, canary: Option<Canary>) -> Outcome {
     }
     drop(scheduler);
     violations.extend(judge(&history));
-    Outcome { history, lines, violations, fingerprint, simulated, turns: count }
+    Outcome { history, lines, violations, fingerprint, simulated, turns: count, steps }
 }
 
 /// A directory in memory, if there is one.
@@ -299,15 +304,28 @@ impl Cluster {
         // Only in runs that use them, so that other seeds keep their runs.
         let tails = if self.plan.appends() { TAILS } else { 0 };
         let tops = if self.plan.has_paths() { TOPS } else { 0 };
+        let split_at = self.plan.setup.split_at;
+        if split_at.is_some() {
+            self.recorder.splits();
+            self.rig.disk.count_steps(self.info().plates());
+        }
         self.observe(move |client| {
             let mut handles = Handles::new();
+            if let Some(names) = split_at {
+                let policy = format!("huge: threshold\nhuge_threshold: {names}");
+                let (me, name) = (client.caller(), b"chiton.policy");
+                let set = client.setxattr(&me, Ino::ROOT, name, policy.as_bytes(), XattrHow::Set);
+                set.map_err(|refusal| format!("the policy is refused: {refusal}"))?;
+            }
             let dirs = [LOG.to_owned(), SHARED.to_owned()].into_iter();
             let dirs = dirs.chain((tops > 0).then(|| PATHS.to_owned()));
             let dirs = dirs.chain((0..tops).map(|n| format!("{PATHS}/t{n}")));
             let mut actions: Vec<Action> = dirs.map(|path| Action::Mkdir { path, mode: 0o755 }).collect();
             let notes = (0..NOTES).map(|n| format!("{NOTE}{n}"));
             let tails = (0..tails).map(|n| format!("{TAIL}{n}"));
-            let files = notes.chain([BOARD.to_owned()]).chain(tails);
+            let idle = split_at.map_or(0, |_| IDLE);
+            let idle = (0..idle).map(|n| format!("{SHARED}/idle{n}"));
+            let files = notes.chain([BOARD.to_owned()]).chain(tails).chain(idle);
             actions.extend(files.map(|path| Action::Create { path, content: Vec::new() }));
             actions.push(Action::Sync);
             for action in actions {

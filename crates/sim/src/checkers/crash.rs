@@ -99,18 +99,32 @@ impl History {
     }
 
     pub fn push(&mut self, entry: Entry) {
-        let born = match &entry {
-            Entry::Act(Change::Make { parent, ino, name, .. }, _) => Some((*ino, *parent, name)),
+        let decider = self.decider(&entry);
+        self.deciders.push(decider);
+        self.entries.push(entry);
+        self.note_birth(self.entries.len() - 1);
+    }
+
+    /// The plate with this number has decided an entry, which changes a name.
+    ///
+    /// # Panics
+    /// If there is no such entry, or plate.
+    pub fn decided(&mut self, at: usize, plate: usize) {
+        assert!(plate < usize::from(self.plates.count()), "a plate of the file system");
+        self.deciders[at] = Some(plate);
+        self.note_birth(at);
+    }
+
+    /// Files whose numbers are not known are on the plate that made them.
+    fn note_birth(&mut self, at: usize) {
+        let born = match &self.entries[at] {
+            Entry::Act(Change::Make { ino, .. }, _) => self.deciders[at].map(|plate| (*ino, plate)),
             Entry::Act(Change::Rename { from, from_name, whiteout, .. }, _) => {
-                Some((*whiteout, *from, from_name))
+                Some((*whiteout, self.plate_of_name(*from, from_name)))
             }
             _ => None,
         };
-        let born = born.filter(|(ino, ..)| is_unknown(*ino));
-        let born = born.map(|(ino, dir, name)| (ino, self.plate_of_name(dir, name)));
-        self.born_on.extend(born);
-        self.deciders.push(self.decider(&entry));
-        self.entries.push(entry);
+        self.born_on.extend(born.filter(|(ino, _)| is_unknown(*ino)));
     }
 
     /// Replaces the last entry, which is known better now.
@@ -124,6 +138,11 @@ impl History {
     /// Number of entries; pass it to [`History::judge`] for a crash at this moment.
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// The plates of the file system.
+    pub fn plates(&self) -> Plates {
+        self.plates
     }
 
     /// Whether there is no entry.

@@ -2,6 +2,7 @@
 //! tree at the end; or, if the client's life ended before, some prefix of it (the crash oracle).
 
 mod apart;
+mod deciders;
 mod effect;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use apart::own_part;
 
 use apart::{Apart, Ending};
-use chiton_types::{Ino, Kind, Name, Plates, Refusal, Time};
+use chiton_types::{Ino, Kind, Name, PlateId, Plates, Refusal, Time};
 use effect::Effect;
 
 use crate::checkers::crash::{self, Entry};
@@ -90,7 +91,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 if let Action::Mkdir { path, mode } = action
                     && is_root(path)
                 {
-                    let life = Life::new(history.plates, path.clone(), *mode, *call);
+                    let mut life = Life::new(history.plates, path.clone(), *mode, *call);
+                    life.splits = history.splits;
                     ended.extend(lives.insert(*client, life));
                     doubtful.remove(client);
                 } else if let Some(life) = lives.get_mut(client).filter(|_| !doubtful.contains(client)) {
@@ -100,6 +102,11 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
             Happened::Returned { client, call, answer } => {
                 if let Some(life) = lives.get_mut(client) {
                     found.extend(life.returned(*call, answer).err());
+                }
+            }
+            Happened::Decided { client, plate, names } => {
+                if let Some(life) = lives.get_mut(client) {
+                    life.decided_by(*plate, names);
                 }
             }
             Happened::ClientCrashed { client } => {
@@ -209,6 +216,12 @@ pub(crate) struct Life {
     is_over: bool,
     /// Its client has taken it for itself.
     apart: Option<Apart>,
+    /// Directories are split over plates.
+    splits: bool,
+    /// The plate that has decided the call under way, and the call's names.
+    decider: Option<(PlateId, Vec<Name>)>,
+    /// The entry of a call without an answer, if it is not known which plate has decided it.
+    undecided: Option<usize>,
 }
 
 impl Life {
@@ -230,6 +243,9 @@ impl Life {
             lost_under_way: None,
             is_over: false,
             apart: None,
+            splits: false,
+            decider: None,
+            undecided: None,
         }
     }
 
@@ -277,6 +293,7 @@ impl Life {
     pub(crate) fn invoked(&mut self, call: CallId, user: User, action: &Action) {
         self.under_way = (!self.is_over).then(|| UnderWay { call, user, action: action.clone() });
         self.lost_under_way = None;
+        self.decider = None;
     }
 
     /// Buffered content of a file was given up.
@@ -320,12 +337,14 @@ impl Life {
             let ino = self.fresh();
             if let Ok(Some(deed)) = self.deed(user, &action, ino, TIME_UNKNOWN) {
                 // If the model refuses it, so did the server. Nothing was acknowledged as pushed or durable.
+                let before = self.entries.len();
                 let _ = self.carry_out(Effect {
                     durable: false,
                     pushes: Vec::new(),
                     pushes_after: Vec::new(),
                     ..deed
                 });
+                self.note_undecided(before);
             }
         }
     }
@@ -366,6 +385,7 @@ impl Life {
             return Ok(());
         };
         self.check_reported_loss(&under_way.action, answer)?;
+        self.check_birthplace(&under_way.action, answer)?;
         if let Answer::Refused(refusal) = answer {
             return self.refused(under_way, *refusal);
         }
@@ -456,11 +476,11 @@ impl Life {
         Err(violation(wrong))
     }
 
-    /// Whether a rename would leave a whiteout on another plate than it takes the name to.
+    /// Whether a rename would leave a whiteout on another plate than it takes the name to, or, where directories are split, may do so.
     fn leaves_whiteout_elsewhere(&self, user: User, action: &Action) -> bool {
         let Action::Whiteout { from, to } = action else { return false };
         let plate = |path: &str| Some(self.entries.plate(self.parent(user, path).ok()?.0));
-        plate(from) != plate(to)
+        self.splits || plate(from) != plate(to)
     }
 
     fn carry_out(&mut self, deed: Effect) -> Result<(), Refusal> {
@@ -475,6 +495,7 @@ impl Life {
                 Some(ino) => Entry::Buffered(ino, change, time),
                 None => Entry::Act(change, time),
             });
+            self.note_decider();
         }
         for which in deed.pushes_after {
             self.entries.push(Entry::Pushed(which));
@@ -541,9 +562,7 @@ impl Life {
         if let Some(apart) = &self.apart {
             return self.judge_apart(apart, &own);
         }
-        self.entries
-            .judge(self.entries.len(), &own)
-            .map(drop)
+        self.judge_prefixes(&own)
             .map_err(|found| Violation { what: format!("in {}: {}", self.root, found.what), ..found })
     }
 }

@@ -58,6 +58,9 @@ impl Outlet for Exit {
         {
             recorder.names_changed(session, &question.changes, question.begun);
         }
+        if let Ok(Answer::Op { .. }) = &reply.result {
+            recorder.decided(conn.client, conn.plate, &question.names);
+        }
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);
         scheduler().mix(bytes.len() as u64);

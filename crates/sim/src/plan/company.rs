@@ -71,6 +71,11 @@ fn look(random: &mut Random, at: usize) -> Step {
     Step::by_root(Duration::from_micros(random.below(20_000)), action)
 }
 
+/// In paths, stands for the present directory of a client.
+pub(super) fn home_of(client: u64) -> String {
+    format!("{PEEK}{client}")
+}
+
 /// The action in the present directory of `client`.
 pub(crate) fn at_home(mut action: Action, root_of: impl Fn(usize) -> Option<String>) -> Option<Action> {
     for path in action.paths_mut() {

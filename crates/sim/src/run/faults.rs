@@ -13,6 +13,9 @@ use crate::net::Weather;
 use crate::plan::Fault;
 use crate::scheduler::scheduler;
 
+/// So long a death waits for a step of a split or fold.
+const STEP_BEGINS: Duration = Duration::from_secs(2);
+
 impl Cluster {
     /// A fault, from its beginning to its end.
     pub(super) fn happens(self: &Arc<Cluster>, fault: &Fault) {
@@ -23,7 +26,13 @@ impl Cluster {
                 thread::sleep(*down);
                 self.start();
             }
-            Fault::CrashPlate { plate, down } => self.plate_dies(PlateId(*plate), *down),
+            Fault::CrashPlate { plate, amid, down } => {
+                if let Some(after) = amid {
+                    disk.await_step(PlateId(*plate), STEP_BEGINS);
+                    thread::sleep(*after);
+                }
+                self.plate_dies(PlateId(*plate), *down);
+            }
             Fault::RestartServer { down } => {
                 let live = self.serving.lock().live.take();
                 if let Some(live) = live {

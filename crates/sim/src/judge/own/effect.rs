@@ -213,6 +213,15 @@ impl Life {
                 rights.check(user, dir, READ)?;
                 looked()
             }
+            // The plate of a name is nothing that callers see.
+            Action::Split { path } | Action::Fold { path } => {
+                let dir = self.no_link(user, path)?;
+                if self.kind(dir) != Some(Kind::Dir) {
+                    return Err(Refusal::NotDir);
+                }
+                rights.may_change(user, dir)?;
+                looked()
+            }
             // A link to another name is not followed.
             Action::ReadFile { path } => match self.no_link(user, path) {
                 Err(Refusal::Loop) => Ok(None),
