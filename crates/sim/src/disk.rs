@@ -174,13 +174,14 @@ impl Disk {
         self.steps.lock().counts()
     }
 
-    /// Waits until a plate is in the middle of a split or fold, or the time is over.
-    pub fn await_step(&self, plate: PlateId, time: Duration) {
+    /// Waits until a plate is in the middle of a split or fold; `false`: the time is over.
+    pub fn await_step(&self, plate: PlateId, time: Duration) -> bool {
         let end = scheduler().now() + time;
         let mut steps = self.steps.lock();
         while !steps.are_under_way_at(plate) && scheduler().now() < end {
             self.written.wait_for(&mut steps, end - scheduler().now());
         }
+        steps.are_under_way_at(plate)
     }
 
     /// How it behaves from now on.

@@ -17,6 +17,20 @@ use chiton_types::{Ino, PlateId, Plates, Position};
 const MARK: [u8; 4] = [0xff; 4];
 const MARK_BYTES: usize = 8;
 
+/// The events of each whole frame in bytes that are appended to a segment. Their positions are not known.
+pub(crate) fn frames_in(mut bytes: &[u8]) -> impl Iterator<Item = FrameEvents<'_>> {
+    let next = move || {
+        let prefix = bytes.first_chunk::<PREFIX_BYTES>()?;
+        let tag = [prefix[0], prefix[1], prefix[2], prefix[3]];
+        let length = if tag == MARK { MARK_BYTES } else { PREFIX_BYTES + u32::from_le_bytes(tag) as usize };
+        let (frame, rest) = bytes.split_at_checked(length)?;
+        bytes = rest;
+        Some(frame)
+    };
+    let frames = std::iter::from_fn(next).filter_map(|frame| decode_frame(frame).ok());
+    frames.map(|(header, payload)| FrameEvents::new(Position(1), header.event_count, payload))
+}
+
 /// How many steps there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepCounts {
@@ -75,19 +89,9 @@ impl PartSteps {
     }
 
     /// A plate has appended frames.
-    pub(crate) fn appended(&mut self, plate: PlateId, mut bytes: &[u8]) {
-        if self.plates.is_none() {
-            return;
-        }
-        while let Some(prefix) = bytes.first_chunk::<PREFIX_BYTES>() {
-            let tag = [prefix[0], prefix[1], prefix[2], prefix[3]];
-            let length =
-                if tag == MARK { MARK_BYTES } else { PREFIX_BYTES + u32::from_le_bytes(tag) as usize };
-            let Some((frame, rest)) = bytes.split_at_checked(length) else { return };
-            bytes = rest;
-            if let Ok((header, payload)) = decode_frame(frame) {
-                self.frame(plate, FrameEvents::new(Position(1), header.event_count, payload));
-            }
+    pub(crate) fn appended(&mut self, plate: PlateId, bytes: &[u8]) {
+        if self.plates.is_some() {
+            frames_in(bytes).for_each(|events| self.frame(plate, events));
         }
     }
 

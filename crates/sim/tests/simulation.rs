@@ -5,6 +5,7 @@ use std::time::Duration;
 use chiton_sim::canary::Canary;
 use chiton_sim::history::Action;
 use chiton_sim::kept_parts::Keep;
+use chiton_sim::part_steps::StepCounts;
 use chiton_sim::plan::{self, Fault, OWN, Role, SHARED, Step};
 use chiton_sim::run::run;
 use chiton_sim::shrink::shrink;
@@ -39,15 +40,21 @@ fn the_same_seed_over_plates_gives_the_same_trace() {
 #[test]
 fn promises_hold_over_plates() {
     let mut plates_died = 0;
+    let mut steps = StepCounts::default();
     for (plates, seeds) in [(2, 0..15), (3, 15..25)] {
         for seed in seeds {
             let plan = plan::draw_over(plates, seed, STEPS);
             plates_died +=
                 plan.faults.iter().filter(|(_, fault)| matches!(fault, Fault::CrashPlate { .. })).count();
-            assert_eq!(run(&plan, None).violations, [], "seed {seed}, {plates} plates");
+            let outcome = run(&plan, None);
+            assert_eq!(outcome.violations, [], "seed {seed}, {plates} plates");
+            steps += outcome.steps;
         }
     }
     assert!(plates_died > 0, "some plate died alone");
+    let StepCounts { splits, folds, splits_interrupted, folds_interrupted } = steps;
+    assert!(splits > 50 && folds > 50, "{steps}");
+    assert!(splits_interrupted > 0 && folds_interrupted > 0, "{steps}");
 }
 
 /// Whether a run over two plates that breaks a rule is noticed by a checker, with words that say so.

@@ -14,6 +14,8 @@ use chiton_journal::Shape;
 use chiton_metastore::Batch;
 use chiton_types::PlateId;
 
+use crate::part_steps::frames_in;
+
 /// The unit that a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
@@ -56,7 +58,13 @@ impl Write {
         match self {
             Write::Create { segment, bytes } => format!("create segment {segment} ({} bytes)", bytes.len()),
             Write::Append { segment, offset, bytes } => {
-                format!("append {} bytes at {offset} of segment {segment}", bytes.len())
+                let events = frames_in(bytes).flatten().flatten();
+                let events: Vec<String> = events.map(|(_, event)| event.describe()).collect();
+                format!(
+                    "append {} bytes at {offset} of segment {segment}: {}",
+                    bytes.len(),
+                    events.join("; ")
+                )
             }
             Write::SyncSegment { segment } => format!("sync segment {segment}"),
             Write::Remove { segment } => format!("remove segment {segment}"),

@@ -56,8 +56,9 @@ pub(crate) struct Machine {
     pub(super) held: Vec<u64>,
     /// After each step the plates send each other what they owe, before the next one begins.
     pub(super) is_slow: bool,
-    /// Directories are split when they have [`THRESHOLD`] names; those that were, with their parts.
-    splits: Option<BTreeMap<Ino, Vec<PartRange>>>,
+    /// Directories are split when they have [`THRESHOLD`] names; those that were, with their parts. One that was folded has none, and is
+    /// split when it grows.
+    pub(super) splits: Option<BTreeMap<Ino, Vec<PartRange>>>,
 }
 
 /// A machine that is off: its disk, and the tree that it should have.
@@ -171,6 +172,13 @@ impl Base {
     }
 }
 
+impl Base {
+    /// Whether directories are split when they have [`THRESHOLD`] names.
+    pub(super) fn splits(&self) -> bool {
+        self.splits.is_some()
+    }
+}
+
 impl Machine {
     /// Starts a server and a client on a disk.
     ///
@@ -224,8 +232,24 @@ impl Machine {
         self.change_policy(policy)
     }
 
+    /// The server looks at a directory that was folded when the plate of that directory decides about a name in it, or makes a file without a
+    /// name there. Then it may be split.
+    fn note_growth(&mut self, entry: &Entry, decider: Option<usize>) {
+        let (Entry::Act(change, _), Some(splits)) = (entry, &mut self.splits) else { return };
+        let dirs = match change {
+            Change::Rename { from, to, .. } => vec![*from, *to],
+            Change::MakeUnnamed { parent, .. } => vec![*parent],
+            change => change.name().map(|(dir, _)| dir).into_iter().collect(),
+        };
+        for dir in dirs.into_iter().filter(|dir| decider == Some(self.history.plate(*dir))) {
+            if splits.get(&dir).is_some_and(Vec::is_empty) {
+                splits.remove(&dir);
+            }
+        }
+    }
+
     /// Waits until the server has split each directory that has enough names, unless a plate dies.
-    fn await_splits(&mut self) -> Outcome {
+    pub(super) fn await_splits(&mut self) -> Outcome {
         let Some(mut known) = self.splits.take() else { return Ok(()) };
         let is_large = |node: &Node| node.kind == Kind::Dir && node.entries.len() >= THRESHOLD;
         let large = self.model.nodes().filter(|(ino, node)| is_large(node) && !known.contains_key(ino));
@@ -338,6 +362,7 @@ impl Machine {
                 };
                 self.set(path, None, Some(time), set)
             }
+            Step::Fold(path) => self.fold(path),
             Step::Fsync(path) => self.fsync(path),
             Step::FsyncDir => self.durable(|client| client.fsyncdir()),
             Step::Sync => self.durable(|client| client.sync()),
@@ -354,7 +379,8 @@ impl Machine {
 
     /// Records the beginning of an entry; later writes come after it.
     pub(super) fn begin(&mut self, entry: Entry) {
-        self.history.push(entry);
+        self.history.push(entry.clone());
+        self.note_growth(&entry, self.history.last_decider());
         self.live.set_begun(self.history.len());
     }
 
@@ -380,7 +406,8 @@ impl Machine {
             self.model.apply(&change, now).expect("just tried");
             self.begin(Entry::Act(change, now));
         }
-        same_over(call(&self.client), expected, crosses)
+        same_over(call(&self.client), expected, crosses)?;
+        self.await_splits()
     }
 
     /// Whether a change is refused because it concerns several plates.
@@ -443,7 +470,8 @@ impl Machine {
             self.model.apply(&make(*ino), now).expect("just tried");
             self.history.replace_last(Entry::Act(make(*ino), now));
         }
-        same(answer.map(drop), expected)
+        same(answer.map(drop), expected)?;
+        self.await_splits()
     }
 
     /// The same for a file without a name in the directory of a path: its handle.
@@ -464,6 +492,7 @@ impl Machine {
         let Ok((ino, fh)) = made else { return Ok(None) };
         self.model.apply(&make(ino), now).expect("just tried");
         self.history.replace_last(Entry::Act(make(ino), now));
+        self.await_splits()?;
         Ok(Some((ino, fh)))
     }
 

@@ -72,8 +72,16 @@ impl Workload<'_> {
                 };
             }
         };
+        if self.base.splits() {
+            // The server may split what the last step has made large, which nobody has awaited.
+            machine.live.settle();
+        }
+        let log = machine.live.clone();
         let judged = self.judge_one(machine.lose_client(), doom.plate, answered);
-        judged.map(|()| Some(left)).map_err(|what| format!("{:?}: {what}", left.0))
+        judged.map(|()| Some(left)).map_err(|what| {
+            let written: Vec<String> = log.log().iter().map(|logged| self.shown(logged)).collect();
+            format!("{:?}: {what}\n  all writes:{}", left.0, written.concat())
+        })
     }
 
     /// Carries the steps out until a plate dies. The number of entries that were answered.

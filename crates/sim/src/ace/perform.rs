@@ -2,7 +2,7 @@
 
 use chiton_client::OpenFlags;
 use chiton_model::{AttrChange, RenameHow, XattrHow};
-use chiton_types::{Ino, Mode, Time};
+use chiton_types::{Ino, Kind, Mode, Refusal, Time};
 
 use super::machine::{Machine, Outcome, same, same_over};
 use crate::checkers::crash::Entry;
@@ -150,7 +150,8 @@ impl Machine {
             self.model.apply(&rename(whiteout), now).expect("just tried");
             self.history.replace_last(Entry::Act(rename(whiteout), now));
         }
-        same_over(answer, expected, crosses)
+        same_over(answer, expected, crosses)?;
+        self.await_splits()
     }
 
     pub(super) fn link(&mut self, from: &str, to: &str) -> Outcome {
@@ -241,6 +242,19 @@ impl Machine {
         self.change(Change::Set { ino, mode, uid: None, gid: None, atime: time, mtime: time }, |client| {
             client.setattr(&client.caller(), ino, set, None).map(drop)
         })
+    }
+
+    /// Brings all names of a directory back to its own plate. Callers do not notice.
+    pub(super) fn fold(&mut self, path: &str) -> Outcome {
+        let Some(dir) = self.model.find(path) else { return self.absent(path) };
+        let is_dir = self.model.node(dir).is_some_and(|node| node.kind == Kind::Dir);
+        let expected = if is_dir { Ok(()) } else { Err(Refusal::NotDir) };
+        same(self.client.fold(&self.client.caller(), dir, |_| ()), expected)?;
+        if let Some(parts) = self.splits.as_mut().and_then(|splits| splits.get_mut(&dir)) {
+            parts.clear();
+            self.history.set_parts(dir, Vec::new());
+        }
+        Ok(())
     }
 
     pub(super) fn fsync(&mut self, path: &str) -> Outcome {

@@ -64,6 +64,8 @@ pub(crate) enum Step {
     RemoveXattr(&'static str),
     Chmod(&'static str, u16),
     Times(&'static str),
+    /// An administrator brings the names of a directory back to one plate.
+    Fold(&'static str),
     Fsync(&'static str),
     FsyncDir,
     Sync,
@@ -157,8 +159,13 @@ const OVER_PLATES: &[Step] = &[
 /// The directory that splits add, with its file.
 pub(crate) const GROWING: [Step; 2] = [Step::Mkdir("/c"), Step::Create("/c/k", 100)];
 
-/// What directories that are split add: a second name in `/c` splits it.
+/// What directories that are split add: a second name in `/c` splits it. A change of a name in a directory that was folded splits it again, if it
+/// has two names then.
 const OF_SPLITS: &[Step] = &[
+    Step::Fold("/"),
+    Step::Fold("/a"),
+    Step::Fold("/b"),
+    Step::Fold("/c"),
     Step::Create("/c/n", 100),
     Step::Create("/c/o", 30_000),
     Step::Mkdir("/c/m"),
@@ -228,6 +235,7 @@ impl fmt::Display for Step {
             Step::RemoveXattr(path) => write!(f, "removexattr of {path}"),
             Step::Chmod(path, mode) => write!(f, "chmod {path} to {mode:o}"),
             Step::Times(path) => write!(f, "set the times of {path}"),
+            Step::Fold(path) => write!(f, "fold {path}"),
             Step::Fsync(path) => write!(f, "fsync {path}"),
             Step::FsyncDir => write!(f, "fsync a directory"),
             Step::Sync => write!(f, "sync"),

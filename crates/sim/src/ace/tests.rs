@@ -35,6 +35,19 @@ fn a_sample_of_operations_on_directories_that_are_split_at_two_names_survives_ev
 }
 
 #[test]
+fn a_directory_that_was_folded_grows_and_is_split_again() {
+    let base = Base::new(Shape::Grows, 2, true).expect("the small tree is made");
+    let known = vocabulary(2, true);
+    let place = |step: &Step| known.iter().position(|known| known == step).expect("of the vocabulary");
+    for then in [Step::Rename("/a/s", "/a/l"), Step::HoldUnnamed("/a/n", 20_000)] {
+        let steps = [place(&Step::Fold("/a")), place(&then)];
+        let ran = Workload::new(&base, &steps, None).run();
+        assert!(ran.failure.is_none(), "{:?}", ran.failure);
+        assert!(ran.recoveries > 50, "{ran:?}");
+    }
+}
+
+#[test]
 fn a_sample_of_longer_workloads_survives_every_crash() {
     let report = check(&Options { strides: vec![u64::MAX, 23, 2_003], ..Options::default() });
     assert!(report.workloads > 150 && report.recoveries > 1_000, "{report:?}");

@@ -22,7 +22,7 @@ pub(crate) fn look(server: &Server) -> Result<Tree, String> {
         let node = node(&sessions, &*objects, ino).map_err(|what| format!("{path}/: {what}"))?;
         if node.kind == Kind::Dir {
             let parts = sessions.parts(ino)?;
-            for part in &parts {
+            for part in parts.iter().filter(|part| !part.is_folded()) {
                 let (dir, cookie) = (part.ino, part.first.saturating_sub(1));
                 let part_end = range_of(&parts, dir).map(|(_, last)| last).filter(|_| parts.len() > 1);
                 let query = Query::ReadDir { dir, cookie, entries_max: 10_000, plus: false, part_end };
@@ -92,7 +92,7 @@ impl Sessions {
 fn node(sessions: &Sessions, objects: &dyn Objects, ino: Ino) -> Result<Node, String> {
     let mut attr = attr(sessions, ino)?;
     if attr.flags & Attr::HAS_PARTS != 0 {
-        for part in sessions.parts(ino)?.iter().filter(|part| part.ino != ino) {
+        for part in sessions.parts(ino)?.iter().filter(|part| part.ino != ino && !part.is_folded()) {
             let part = self::attr(sessions, part.ino)?;
             attr.size += part.size;
             attr.nlink += part.nlink - 2;

@@ -161,7 +161,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    fn shown(&self, logged: &Logged) -> String {
+    pub(super) fn shown(&self, logged: &Logged) -> String {
         match self.base.info.plates {
             1 => format!("\n    {}", logged.write.shown()),
             _ => format!("\n    plate {}: {}", logged.plate, logged.write.shown()),
@@ -250,7 +250,8 @@ pub(super) fn come_to_rest(server: &Server, live: &LiveDisk) -> Result<(), Strin
     for _ in 0..RESTS_MAX {
         server.tidy()?;
         if live.plates().all(|plate| plate.under_way().is_none()) {
-            return Ok(());
+            // A plate may have carried out the last effect after its rows were written.
+            return server.tidy();
         }
         // What one plate has sent to another is carried out by threads of the server.
         thread::sleep(REST);

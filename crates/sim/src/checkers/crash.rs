@@ -115,6 +115,11 @@ impl History {
         self.note_birth(at);
     }
 
+    /// The plate that has decided the last entry.
+    pub fn last_decider(&self) -> Option<usize> {
+        self.deciders.last().copied().flatten()
+    }
+
     /// Files whose numbers are not known are on the plate that made them.
     fn note_birth(&mut self, at: usize) {
         let born = match &self.entries[at] {

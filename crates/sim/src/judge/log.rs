@@ -48,6 +48,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 }
             }
             Happened::Returned { client, call, answer } => {
+                note(each_name_once(*call, answer));
                 if let Some(deed) = open.remove(call) {
                     match answer {
                         // Whether it took effect is not known.
@@ -105,6 +106,18 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     found
 }
 
+/// A listing has each name once, whatever others do in the directory, or the server with its parts.
+fn each_name_once(call: CallId, answer: &Answer) -> Result<(), Violation> {
+    let Answer::Names(names) = answer else { return Ok(()) };
+    match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => {
+            let what = format!("call {} lists {} twice", call.0, pair[0].0);
+            Err(Violation { checker: "listings", what })
+        }
+        None => Ok(()),
+    }
+}
+
 /// The unique effect behind a path that only one client creates: in the log, or in another client's subtree.
 fn token_of(path: &str) -> Option<&str> {
     if path.starts_with(OWN) {
@@ -144,6 +157,16 @@ mod tests {
             );
         }
         judge(&history, Some(&Tree::default())).into_iter().map(|found| found.what).collect()
+    }
+
+    #[test]
+    fn a_name_that_is_listed_twice_is_noticed() {
+        let listed = |names: &[&str]| {
+            let names = names.iter().map(|name| ((*name).to_owned(), Ino(7))).collect();
+            each_name_once(CallId(3), &Answer::Names(names)).is_ok()
+        };
+        assert!(listed(&["a", "b"]) && listed(&[]));
+        assert!(!listed(&["a", "b", "b"]));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::random::Random;
 /// Thresholds, of which a run has one.
 const THRESHOLDS: [u64; 6] = [4, 4, 5, 6, 8, 12];
 /// Most of the microseconds from the beginning of a step to a death in it: some steps are over by then, and the next has begun.
-const AMID_US_MAX: u64 = 8_000;
+const AMID_US_MAX: u64 = 4_000;
 /// Names in the shared directory that nobody changes: with those that clients make it is split and not from the start.
 pub(crate) const IDLE: u64 = 3;
 

@@ -13,8 +13,8 @@ use crate::net::Weather;
 use crate::plan::Fault;
 use crate::scheduler::scheduler;
 
-/// So long a death waits for a step of a split or fold.
-const STEP_BEGINS: Duration = Duration::from_secs(2);
+/// So long a death waits for a step of a split or fold: after an earlier death nobody may work until sessions end.
+const STEP_BEGINS: Duration = Duration::from_secs(30);
 
 impl Cluster {
     /// A fault, from its beginning to its end.
@@ -28,7 +28,8 @@ impl Cluster {
             }
             Fault::CrashPlate { plate, amid, down } => {
                 if let Some(after) = amid {
-                    disk.await_step(PlateId(*plate), STEP_BEGINS);
+                    let begins = disk.await_step(PlateId(*plate), STEP_BEGINS);
+                    self.recorder.line(format!("plate {plate}: a split or fold begins: {begins}"));
                     thread::sleep(*after);
                 }
                 self.plate_dies(PlateId(*plate), *down);
