@@ -21,6 +21,8 @@ struct Count {
 
 /// Seeds of the simulation over several plates.
 const SEEDS_OVER_PLATES: &str = "0..30";
+/// Seconds for fresh seeds over several plates, whose directories are split and folded.
+const FRESH_SECONDS_OVER_PLATES: &str = "10";
 /// Seeds of the simulation that the quick check runs.
 const QUICK_SEEDS: &str = "0..3";
 
@@ -109,6 +111,7 @@ fn simulation() -> Result<()> {
     shown(Command::new(&program).args(["--seeds", "0..20"]))?;
     for plates in ["2", "3"] {
         shown(Command::new(&program).args(["--plates", plates, "--seeds", SEEDS_OVER_PLATES]))?;
+        shown(Command::new(&program).args(["--plates", plates, "--seconds", FRESH_SECONDS_OVER_PLATES]))?;
     }
     shown(Command::new(&program).args(["--seconds", FRESH_SECONDS]))
 }

@@ -9,7 +9,7 @@ use chiton_metastore::Metastore;
 use chiton_model::{Make, Op, Outcome};
 use chiton_runtime::thread;
 use chiton_server::{FilesystemInfo, Server};
-use chiton_types::{Cred, Ino, Kind, Mode, Name};
+use chiton_types::{Cred, Ino, Kind, Mode, Name, Refusal};
 use chiton_wire::{Answer, Call};
 
 use super::disk::{Canary, Crash, Disk};
@@ -32,6 +32,8 @@ const AGAIN_ONE_IN: u64 = 32;
 /// How often it is looked whether the plates have come to rest, and the time between.
 const RESTS_MAX: usize = 2_000;
 const REST: Duration = Duration::from_millis(1);
+/// So often the part is looked for that has the name of something new.
+const PROBES_MAX: usize = 10;
 
 /// A failure, with everything that is needed to repeat it.
 #[derive(Clone, Debug)]
@@ -277,10 +279,16 @@ fn new_numbers(server: &Server, tree: &Tree) -> Result<Vec<Ino>, String> {
 fn probe(sessions: &Sessions, parent: Ino, make: Make) -> Result<Ino, String> {
     let name = if make == Make::Dir { "probe-dir" } else { "probe" };
     let name = Name::try_from(name).expect("a name");
-    let parent = sessions.part_of(parent, &name)?;
-    let op = Op::Make { parent, name, make, mode: Mode(0o600) };
-    match sessions.of(parent)?.ask(&Cred::ROOT, Call::Op { op, open: false }) {
-        Ok(Answer::Op { outcome: Outcome { attr: Some(attr), .. }, .. }) => Ok(attr.ino),
-        other => Err(format!("nothing new can be made: {other:?}")),
+    let dir = parent;
+    let mut tries = 0..PROBES_MAX;
+    loop {
+        let parent = sessions.part_of(dir, &name)?;
+        let op = Op::Make { parent, name: name.clone(), make: make.clone(), mode: Mode(0o600) };
+        match sessions.of(parent)?.ask(&Cred::ROOT, Call::Op { op, open: false }) {
+            Ok(Answer::Op { outcome: Outcome { attr: Some(attr), .. }, .. }) => return Ok(attr.ino),
+            // The server has split it meanwhile: an earlier probe was its second name.
+            Err(chiton_wire::Failure::Refused(Refusal::OtherPart)) if tries.next().is_some() => {}
+            other => return Err(format!("nothing new can be made: {other:?}")),
+        }
     }
 }
