@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chiton_client::Dialer;
-use chiton_model::{Op, decode_parts};
+use chiton_model::Op;
 use chiton_runtime::sync::{Condvar, Mutex};
 use chiton_runtime::thread;
 use chiton_transport::{ConnId, ConnectionLost, Promise, Sender, Service};
 use chiton_types::{Ino, Name, PlateId, SessionId, Take};
-use chiton_wire::{Answer, Call, Channel, Hello, Query, Recall, Reply, Request, Welcome};
+use chiton_wire::{Call, Channel, Hello, Query, Recall, Request, Welcome};
 use ends::{Exit, SimDialer};
 use host::{Greeting, Inbox, LOOPS, Work};
 
@@ -73,8 +73,6 @@ struct State {
     isolated: BTreeSet<ClientId>,
     /// Directories whose names were leased, if that matters.
     names: BTreeSet<Ino>,
-    /// The directories of parts, as far as plates have told clients.
-    homes: BTreeMap<Ino, Ino>,
     /// Lives of clients that are over.
     dead: BTreeSet<(ClientId, u32)>,
 }
@@ -125,8 +123,6 @@ struct Question {
     names_of: Option<Ino>,
     /// The directories whose names it changes, or their parts.
     changes: Vec<Ino>,
-    /// The directory whose parts it asks for.
-    parts_of: Option<Ino>,
     /// The names that it is about, if it is one operation.
     names: Vec<Name>,
     /// Inodes that the client created by write-behind.
@@ -164,10 +160,6 @@ impl Question {
             Call::Op { op, .. } => op.footprint().names().map(|touch| touch.name.clone()).collect(),
             _ => Vec::new(),
         };
-        let parts_of = match &request.call {
-            Call::Query(Query::Parts { dir }) => Some(*dir),
-            _ => None,
-        };
         let made_early = match &request.call {
             Call::WriteBehind { acknowledged, .. } => acknowledged.iter().map(|one| one.ino).collect(),
             _ => Vec::new(),
@@ -179,7 +171,6 @@ impl Question {
             is_again: request.again.is_some(),
             names_of,
             changes,
-            parts_of,
             names,
         }
     }
@@ -196,7 +187,6 @@ impl Net {
             next_conn: 1,
             isolated: BTreeSet::new(),
             names: BTreeSet::new(),
-            homes: BTreeMap::new(),
             dead: BTreeSet::new(),
         };
         Net(Arc::new(Inner { state: Mutex::new(state), recorder, canary }))
@@ -294,24 +284,6 @@ impl Net {
     /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.0.state.lock().conns.len()
-    }
-
-    /// A plate tells a client the parts of a directory.
-    fn learn_parts(&self, question: &Question, reply: &Reply) {
-        if let (Some(dir), Ok(Answer::Bytes(bytes))) = (question.parts_of, &reply.result)
-            && let Ok(parts) = decode_parts(bytes)
-        {
-            self.0.state.lock().homes.extend(parts.into_iter().map(|part| (part.ino, dir)));
-        }
-    }
-
-    /// These directories; of parts the directories that they belong to.
-    fn homes_of(&self, dirs: &[Ino]) -> Vec<Ino> {
-        let state = self.0.state.lock();
-        let mut homes: Vec<Ino> =
-            dirs.iter().map(|dir| state.homes.get(dir).copied().unwrap_or(*dir)).collect();
-        homes.dedup();
-        homes
     }
 
     /// True if no other server has taken the place of this one.

@@ -42,7 +42,6 @@ impl Outlet for Exit {
         let recorder = net.0.recorder.clone();
         let at = (conn.host.server, conn.plate);
         recorder.replied(at, conn.host.epoch(conn.plate), question.is_commit, reply);
-        net.learn_parts(&question, reply);
         // An answer without a position changed nothing.
         let has_changed = match &reply.result {
             Ok(Answer::Op { position, .. }) => *position > Position(0),
@@ -57,7 +56,7 @@ impl Outlet for Exit {
         if let (Some(session), true, false) = (session, has_changed, question.is_again)
             && net.is_current(&conn.host)
         {
-            recorder.names_changed(session, &net.homes_of(&question.changes), question.begun);
+            recorder.names_changed(session, &question.changes, question.begun);
         }
         if let Ok(Answer::Op { .. }) = &reply.result {
             recorder.decided(conn.client, conn.plate, &question.names);
