@@ -4,6 +4,7 @@
 
 use chiton_model::{Op, Outcome};
 use chiton_types::{Cred, Seq, SessionId};
+use chiton_wire::OpKey;
 
 use crate::engine::Engine;
 use crate::execute::OpCall;
@@ -19,6 +20,9 @@ impl Engine {
             return Progress::Idle;
         }
         if let Some(progress) = self.split_next(m) {
+            return progress;
+        }
+        if let Some(progress) = self.free_far(m) {
             return progress;
         }
         let Some(&ino) = self.shards.reclaims.front() else { return Progress::Idle };
@@ -53,6 +57,11 @@ impl Engine {
     }
 
     pub(crate) fn operate_as_server(&mut self, op: &Op, m: &Moment) -> Result<Outcome, Stop> {
+        self.operate_with_key(op, unnumbered_key(0, 0), m)
+    }
+
+    /// The same with a key between plates of its own.
+    pub(crate) fn operate_with_key(&mut self, op: &Op, key: OpKey, m: &Moment) -> Result<Outcome, Stop> {
         let call = OpCall {
             session: SessionId(0),
             slot: Slot::SERVER,
@@ -63,7 +72,7 @@ impl Engine {
             leases: false,
             acknowledged: None,
             late: None,
-            unnumbered: unnumbered_key(0, 0),
+            unnumbered: key,
             op,
         };
         self.counters.count(op.counter());

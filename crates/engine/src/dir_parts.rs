@@ -13,6 +13,7 @@ use crate::execute::OpCall;
 use crate::moment::Moment;
 use crate::parts::Shards;
 use crate::placement::birth_key;
+use crate::sessions::Slot;
 use crate::step::Stop;
 use crate::wait_queue::Wait;
 
@@ -69,11 +70,17 @@ pub(crate) fn others_from(plates: Plates, of_home: PlateId) -> Vec<PlateId> {
 }
 
 impl Engine {
-    /// Parts of this plate that the last operation ended, with their directory.
-    pub(crate) fn forget_ended_parts(&mut self) {
+    /// Parts of this plate that the last operation ended with their directory, or left as orphans.
+    pub(crate) fn parts_ended(&mut self, slot: Slot) {
         for event in &self.events {
             if let Event::Reclaim { ino, from_chunk: 0 } = event {
                 self.clients.leases.forget(*ino);
+            }
+            if let Event::Detached { ino, .. } = event
+                && self.shards.ns.owns(*ino)
+                && self.shards.orphans.insert(*ino)
+            {
+                self.shards.tree_removed(*ino, slot);
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::lingering::lets_linger;
 use crate::moment::{Health, Moment};
 use crate::opens::Opens;
 use crate::parts::{Clients, Output, Shards};
-use crate::peers::made_elsewhere;
+use crate::peers::{is_key_of_server, made_elsewhere};
 use crate::sessions::Slot;
 use crate::step::Stop;
 use crate::volatile::NOT_JOURNALLED;
@@ -176,6 +176,10 @@ impl Engine {
                 return Err(Stop::Wait(Wait::Leases(holders)));
             }
             self.plan_policy(call, now, is_settled, m)?
+        } else if let Op::RemoveTree { ino, .. } = call.op
+            && !is_key_of_server(call.key())
+        {
+            self.plan_tree(call, *ino, (now, offered), is_settled, m)?
         } else {
             self.plan(call, (now, offered), is_settled, m)?
         };
@@ -232,7 +236,7 @@ impl Engine {
         let position =
             if is_volatile || self.events.is_empty() { NOT_JOURNALLED } else { self.output.journalled() };
         if planned.gone.is_some() {
-            self.forget_ended_parts();
+            self.parts_ended(call.slot);
         }
         if counted {
             self.use_number(offered);
@@ -307,7 +311,8 @@ impl Engine {
             self.shards.orphans.remove(ino);
             self.shards.volatile.orphans.remove(ino);
         }
-        if let Some(gone) = outcome.gone {
+        // Of an inode of another plate that plate decides.
+        if let Some(gone) = outcome.gone.filter(|gone| self.shards.ns.owns(gone.ino)) {
             if gone.orphan {
                 match self.shards.orphans.insert(gone.ino) {
                     true if matches!(call.op, Op::RemoveTree { .. }) => {

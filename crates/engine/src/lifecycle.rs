@@ -275,11 +275,8 @@ impl Engine {
         if let Some(peers) = &mut self.peers {
             peers.open(self.output.position, m.durable, &mut self.queue);
         }
-        for ino in self.shards.orphans.iter().copied().collect::<Vec<_>>() {
-            if !self.clients.opens.is_open(ino) {
-                self.shards.reclaims.push_back(ino);
-            }
-        }
+        // A removed directory is emptied also if a client has it open.
+        self.shards.reclaims.extend(&self.shards.orphans);
     }
 
     /// Sessions that are waited for and resends that are here, while the recovery window is open.

@@ -22,7 +22,7 @@ use crate::leases::Leases;
 use crate::lingering::Lingering;
 use crate::locks::Locks;
 use crate::opens::Opens;
-use crate::removed_trees::Emptying;
+use crate::removed_trees::{Emptying, Far};
 use crate::sessions::Sessions;
 use crate::split::Splits;
 use crate::step::Command;
@@ -70,6 +70,9 @@ pub(crate) struct Shards {
     pub(crate) orphans: BTreeSet<Ino>,
     pub(crate) reclaims: VecDeque<Ino>,
     pub(crate) emptying: Emptying,
+    pub(crate) far: Far,
+    /// Removed directories in a row of which no name could be freed.
+    pub(crate) turns: usize,
     pub(crate) splits: Splits,
     pub(crate) lingering: Lingering,
     /// Files with many small extents.

@@ -397,18 +397,18 @@ impl Engine {
             | PeerMessage::AskUnborn { .. } => peers.push_task(from, message, &mut self.queue),
             PeerMessage::Granted { key, attempt, ino, row } => {
                 if peers.granted((from, ino), key, attempt, row) {
-                    self.wake_where(|wait| *wait == Wait::Guard(key));
+                    self.wake_crossing(key);
                 }
             }
             PeerMessage::Occupied { key, attempt, ino } => {
                 if peers.occupied((from, ino), key, attempt, &mut self.queue) {
-                    self.wake_where(|wait| *wait == Wait::Guard(key));
+                    self.wake_crossing(key);
                     self.wake_unguarded();
                 }
             }
             PeerMessage::Place { key, attempt, ino, attr, name } => {
                 if peers.place_came(key, attempt, ino, (attr, name)) {
-                    self.wake_where(|wait| *wait == Wait::Guard(key));
+                    self.wake_crossing(key);
                 }
             }
             PeerMessage::Realm { ino, version, realm } => self.realm_came(ino, version, realm),
@@ -566,6 +566,19 @@ impl Engine {
         Ok(Answer::Done)
     }
 
+    /// An operation that takes guards can go on.
+    fn wake_crossing(&mut self, key: OpKey) {
+        self.wake_where(|wait| *wait == Wait::Guard(key));
+        self.shards.far.wake(key);
+    }
+
+    /// A key for the next operation that frees a name.
+    pub(crate) fn next_key_of_server(&mut self) -> OpKey {
+        let boot = self.peers.as_ref().map_or(0, |peers| peers.boot);
+        self.shards.far.last += 1;
+        key_of_server(boot, self.shards.far.last)
+    }
+
     /// A session is over: its operations here are given up.
     pub(crate) fn give_up_crossings(&mut self, which: impl Fn(&OpKey) -> bool) {
         let Some(peers) = &mut self.peers else { return };
@@ -594,6 +607,19 @@ pub(crate) fn unnumbered_key(ticket: u64, at: usize) -> OpKey {
 pub(crate) fn is_of_ticket(key: OpKey, ticket: u64) -> bool {
     key.session == SessionId(0) && key.seq.0 >> 16 == ticket
 }
+
+/// The key of the server's operation with this number that frees a name of a removed tree, in this start.
+fn key_of_server(boot: u64, number: u64) -> OpKey {
+    OpKey { session: SessionId(0), seq: Seq(OF_SERVER | (boot << 32 & !OF_SERVER) | (number & 0xffff_ffff)) }
+}
+
+/// Whether an operation of the server has this key, which frees a name of a removed tree.
+pub(crate) fn is_key_of_server(key: OpKey) -> bool {
+    key.session == SessionId(0) && key.seq.0 & OF_SERVER != 0
+}
+
+/// No ticket is so high.
+const OF_SERVER: u64 = 1 << 63;
 
 #[cfg(test)]
 mod tests;

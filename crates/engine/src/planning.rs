@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::execute::OpCall;
 use crate::lingering::lets_linger;
 use crate::moment::Moment;
-use crate::peers::moves_directory;
+use crate::peers::{is_key_of_server, moves_directory};
 use crate::policies::{Unplanned, WayUp};
 use crate::step::Stop;
 
@@ -32,7 +32,8 @@ impl Engine {
             let is_open = |ino: Ino| {
                 ns.owns(ino) && (lingers || opens.is_open(ino) || ns.is_pinned(ino).unwrap_or(true))
             };
-            let context = Context { cred: call.cred, now, offered, is_open: &is_open };
+            let frees = is_key_of_server(key);
+            let context = Context { cred: call.cred, now, offered, is_open: &is_open, frees };
             let Some(peers) = &mut self.peers else {
                 return Ok(plan(ns, call.op, &context, &mut self.events)?);
             };
@@ -47,6 +48,40 @@ impl Engine {
                 Ok(planned) if !moves_directory(&self.events) => return Ok(planned),
                 Ok(_) | Err(Fault::Elsewhere(_)) => peers.begin_crossing(ns, call.op, key)?,
                 Err(fault) => return Err(fault.into()),
+            }
+        }
+    }
+
+    /// Plans the removal of a tree by a client. Over several plates it takes the token and guards what is decoupled, so that nothing
+    /// comes into the tree meanwhile by which it must stay, and asks for the directories above policies and decoupled roots.
+    pub(crate) fn plan_tree(
+        &mut self,
+        call: &OpCall<'_>,
+        top: Ino,
+        times: (Time, Ino),
+        is_settled: bool,
+        m: &Moment,
+    ) -> Result<Planned, Stop> {
+        if self.peers.is_none() {
+            return self.plan(call, times, is_settled, m);
+        }
+        let key = call.key();
+        if self.peers.as_ref().is_some_and(|peers| !peers.is_crossing(key)) {
+            self.await_rows(call.op)?;
+        }
+        if let Some(peers) = self.peers.as_mut().filter(|peers| !peers.is_crossing(key)) {
+            peers.begin_crossing(&self.shards.ns, call.op, key)?;
+        }
+        loop {
+            let planned = self.plan(call, times, is_settled, m)?;
+            let way = WayUp { crossing: self.peers.as_ref().map(|peers| peers.crossing(key)) };
+            match self.shards.is_plain_over_plates(top, &way) {
+                Ok(()) => return Ok(planned),
+                Err(Unplanned::Stop(stop)) => return Err(stop),
+                Err(Unplanned::Ask(dir, child)) => {
+                    let peers = self.peers.as_mut().ok_or(Refusal::Stale)?;
+                    peers.ask_place(key, (dir, child), &mut self.queue)?;
+                }
             }
         }
     }

@@ -5,13 +5,18 @@
 //!                                                                 a/dir:  RemoveTree, an orphan too, emptied after a
 //! ```
 //!
+//! Over several plates each plate frees the directories that lie on it. An orphan's names may lead to inodes of other plates
+//! ([`far`]). The parts of a directory become orphans of their own plates.
+//!
 //! Invariants:
 //! - The event is that of a directory that loses its name and stays as an orphan. After a restart the list of orphans says what is
 //!   still to be freed, so the work continues wherever it was.
 //! - Each step frees one name by an ordinary event: leases on it are recalled, files that are open live on.
-//! - A tree leaves the namespace whole or not at all: nothing in it carries a policy, is decoupled, or lies on another plate, and
-//!   the caller could have removed every name in it.
+//! - A tree leaves the namespace whole or not at all: nothing in it carries a policy or is decoupled, and the caller could have removed
+//!   every name in it.
 //! - Requests go first, and the changed rows of this work fill no more than half of the room for them.
+
+mod far;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -25,9 +30,13 @@ use crate::execute::OpCall;
 use crate::leases::Leases;
 use crate::moment::Moment;
 use crate::parts::Shards;
+use crate::peers::is_key_of_server;
+use crate::policies::{Unplanned, WayUp};
 use crate::sessions::Slot;
 use crate::step::{Command, Progress, Stop};
 use crate::wait_queue::Wait;
+
+pub(crate) use far::Far;
 
 /// Names that are read at a time.
 const PAGE: usize = 256;
@@ -88,8 +97,9 @@ impl Engine {
         if self.is_realm() {
             return Err(Refusal::Unsupported.into());
         }
-        if self.peers.is_some() {
-            return Err(Refusal::CrossDevice.into());
+        // A directory of a removed tree is on its way out already: the whole was checked.
+        if is_key_of_server(call.key()) {
+            return Ok(());
         }
         let top = match self.shards.ns.lookup(&Cred::ROOT, *parent, name) {
             Ok(Some(ino)) => ino,
@@ -97,19 +107,25 @@ impl Engine {
             // The plan says why not.
             Ok(None) | Err(_) => return Ok(()),
         };
-        let attr = self.shards.ns.attr(top)?;
-        // A directory of a removed tree is on its way out already: the whole was checked.
-        if attr.kind != Kind::Dir || call.slot == Slot::SERVER {
-            return Ok(());
+        let is_over_plates = self.peers.is_some();
+        if !is_over_plates {
+            if self.shards.ns.attr(top)?.kind != Kind::Dir {
+                return Ok(());
+            }
+            self.shards.is_plain(top)?;
         }
-        self.shards.is_plain(top)?;
         // Whoever has all of these could remove every name one by one.
         let wanted = [Capabilities::DAC_OVERRIDE, Capabilities::FOWNER, Capabilities::LINUX_IMMUTABLE];
         let mut is_root = true;
         for capability in wanted {
             is_root &= call.cred.everywhere(capability).ok_or(Stop::Fail(Failure::NeedGroups))?;
         }
-        if is_root { Ok(()) } else { self.shards.owns_tree(&attr, call.cred) }
+        match self.shards.ns.attr(top) {
+            _ if is_root => Ok(()),
+            // This plate does not see who owns the directories of others.
+            Err(Fault::Elsewhere(_)) => Err(Refusal::CrossDevice.into()),
+            attr => self.shards.owns_tree(&attr?, call.cred),
+        }
     }
 
     /// One step of emptying a directory that was removed with what is in it. `None` if there is nothing in it.
@@ -141,14 +157,41 @@ impl Engine {
             }
         }
         let (name, ino, kind) = self.shards.emptying.names.pop_front()?;
+        if self.shards.far.has(dir, &name) {
+            return Some(Progress::More);
+        }
         let again = (name.clone(), ino, kind);
+        if self.shards.far.is_full() && (!self.shards.ns.owns(ino) || self.shards.ns.is_parted(ino)) {
+            self.shards.emptying.names.push_front(again);
+            return Some(Progress::Idle);
+        }
+        let is_whole = |dir: Ino| !self.shards.ns.is_parted(dir);
         let op = match kind {
-            Kind::Dir if self.shards.ns.entries_of(ino) == Ok(0) => Op::Rmdir { parent: dir, name },
+            Kind::Dir if is_whole(ino) && self.shards.ns.entries_of(ino) == Ok(0) => {
+                Op::Rmdir { parent: dir, name }
+            }
             Kind::Dir => Op::RemoveTree { parent: dir, name, ino },
             _ => Op::Unlink { parent: dir, name },
         };
-        Some(match self.operate_as_server(&op, m) {
-            Ok(_) => Progress::More,
+        let key = self.next_key_of_server();
+        let done = self.operate_with_key(&op, key, m);
+        if matches!(done, Err(Stop::Missing(_) | Stop::Wait(_) | Stop::Yield))
+            && self.peers.as_ref().is_some_and(|peers| peers.is_crossing(key))
+        {
+            self.shards.far.begin(key, &op);
+            return Some(match done {
+                Err(Stop::Missing(needs)) => {
+                    self.shards.far.wake(key);
+                    Progress::NeedRows(needs)
+                }
+                _ => Progress::More,
+            });
+        }
+        Some(match done {
+            Ok(_) => {
+                self.shards.turns = 0;
+                Progress::More
+            }
             Err(Stop::Missing(needs)) => {
                 self.shards.emptying.names.push_front(again);
                 Progress::NeedRows(needs)
@@ -157,12 +200,12 @@ impl Engine {
                 self.shards.emptying.wait(again, &inos, &mut self.clients.leases);
                 Progress::More
             }
+            // Another plate's operation has it. A later pass finds it again, if it is still there.
+            Err(Stop::Wait(Wait::Guarded(_) | Wait::Birth(_))) => Progress::More,
             Err(Stop::Wait(_) | Stop::Yield) => {
                 self.shards.emptying.names.push_front(again);
                 Progress::Idle
             }
-            // Made immutable after the tree was removed.
-            Err(Stop::Fail(Failure::Refused(Refusal::NotPermitted))) => self.make_mutable(again, dir, m),
             // A client took the name away meanwhile, or a later pass finds it again.
             Err(Stop::Fail(_)) => Progress::More,
         })
@@ -172,10 +215,15 @@ impl Engine {
     fn turn_page(&mut self, dir: Ino, left: u64) -> Option<Progress> {
         match self.shards.next_names() {
             Ok(true) => None,
-            // All that is left waits for clients: other directories first.
+            // All that is left waits for clients, or for other plates: other directories first.
             Ok(false) => {
                 self.shards.emptying = Emptying::default();
                 self.shards.reclaims.rotate_left(1);
+                self.shards.turns += 1;
+                if self.shards.turns < self.shards.reclaims.len() {
+                    return Some(Progress::More);
+                }
+                self.shards.turns = 0;
                 Some(Progress::Idle)
             }
             Err(Fault::Missing(needs)) => Some(Progress::NeedRows(needs)),
@@ -192,26 +240,8 @@ impl Engine {
     /// True, once, if there is new work, or clients have returned all leases that it waits for.
     #[inline]
     pub fn take_background_due(&mut self) -> bool {
-        std::mem::take(&mut self.shards.emptying.is_due) | self.shards.splits.take_due()
-    }
-
-    /// The inode with this name, or the directory, is immutable or append-only: from now on it may change. The name is tried again by a
-    /// later pass, or when the clients that are asked for their leases have answered.
-    fn make_mutable(&mut self, name: Named, dir: Ino, m: &Moment) -> Progress {
-        for ino in [name.1, dir] {
-            if self.shards.ns.attr(ino).is_ok_and(|attr| attr.flags & Attr::SETTABLE == 0) {
-                continue;
-            }
-            match self.operate_as_server(&Op::SetFlags { ino, flags: 0 }, m) {
-                Err(Stop::Missing(needs)) => return Progress::NeedRows(needs),
-                Err(Stop::Wait(Wait::Leases(inos))) => {
-                    self.shards.emptying.wait(name, &inos, &mut self.clients.leases);
-                    return Progress::More;
-                }
-                _ => {}
-            }
-        }
-        Progress::More
+        let shards = &mut self.shards;
+        std::mem::take(&mut shards.emptying.is_due) | shards.splits.take_due() | shards.far.take_due()
     }
 }
 
@@ -263,6 +293,36 @@ impl Shards {
         Ok(())
     }
 
+    /// The same over several plates, for an operation that holds the token and guards what is decoupled: no directory moves meanwhile, no
+    /// policy changes, and no decoupling begins. Over several plates all changes are journalled.
+    pub(crate) fn is_plain_over_plates(&self, top: Ino, way: &WayUp<'_>) -> Result<(), Unplanned> {
+        let policies = self.ns.policies().map(|policy| policy.ino);
+        let decoupled = self.ns.decouplings().map(|decoupling| decoupling.root());
+        let elsewhere = way.crossing.into_iter().flat_map(|crossing| crossing.decoupled_elsewhere());
+        for root in policies.chain(decoupled).chain(elsewhere) {
+            let mut at = root;
+            loop {
+                if at == top {
+                    return Err(Refusal::CrossDevice.into());
+                }
+                if at == Ino::ROOT {
+                    break;
+                }
+                let attr = match way.attr(&self.ns, at) {
+                    Ok(attr) => attr,
+                    // It is gone, and was in another tree that is being freed.
+                    Err(Unplanned::Stop(Stop::Fail(Failure::Refused(_)))) => break,
+                    Err(unplanned) => return Err(unplanned),
+                };
+                if attr.nlink == 0 {
+                    break;
+                }
+                at = attr.parent;
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses unless the caller owns every directory of a tree and may change its names, and nothing in it is immutable.
     fn owns_tree(&self, top: &Attr, cred: &Cred) -> Result<(), Stop> {
         let (mut dirs, mut needs, mut read) = (vec![top.ino], Vec::new(), 0);
@@ -272,8 +332,13 @@ impl Shards {
                     needs.extend(more);
                     continue;
                 }
+                // This plate does not see who may remove what is in it.
+                Err(Fault::Elsewhere(_)) => return Err(Refusal::CrossDevice.into()),
                 attr => attr?,
             };
+            if attr.is_parted() {
+                return Err(Refusal::CrossDevice.into());
+            }
             if attr.uid != cred.uid || attr.flags & Attr::SETTABLE != 0 {
                 return Err(Refusal::NotPermitted.into());
             }
@@ -298,6 +363,7 @@ impl Shards {
                             return Err(Refusal::NotPermitted.into());
                         }
                         Err(Fault::Missing(more)) => needs.extend(more),
+                        Err(Fault::Elsewhere(_)) => return Err(Refusal::CrossDevice.into()),
                         Err(fault) => return Err(fault.into()),
                         Ok(_) => {}
                     }

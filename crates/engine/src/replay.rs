@@ -79,6 +79,8 @@ impl Engine {
                 orphans: Default::default(),
                 reclaims: Default::default(),
                 emptying: Default::default(),
+                far: Default::default(),
+                turns: 0,
                 splits: Default::default(),
                 lingering: Default::default(),
                 fragmented: Default::default(),

@@ -89,7 +89,7 @@ impl<'a> Merge<'a> {
         }
         let op = event.operation().expect("asked for a change of content");
         let now = event.time().unwrap_or_default();
-        let ctx = Context { cred: &Cred::ROOT, now, offered: Ino(0), is_open: &|_| false };
+        let ctx = Context { cred: &Cred::ROOT, now, offered: Ino(0), is_open: &|_| false, frees: false };
         let mut events = Vec::new();
         match plan(self.state, &op, &ctx, &mut events) {
             Ok(_) => {}

@@ -186,6 +186,7 @@ impl Merge<'_> {
             | Event::Part { .. }
             | Event::Moved { .. }
             | Event::Folded { .. }
+            | Event::Detached { .. }
             | Event::Parent { .. } => {
                 Ok(MergeStep::Skip(Skipped::Invalid("an event that only a server writes")))
             }

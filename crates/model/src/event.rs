@@ -716,6 +716,14 @@ events! {
     }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
     text { format!("part {ino} has no names from now on") }
+
+    /// The directory of a part was removed with what is in it. The part is an orphan from now on, and its plate frees its names.
+    39 "detached" Detached {
+        ino: Ino => "inode",
+        time: Time => "time_ns",
+    }
+    footprint { Footprint::at(*ino).inode(Role::Orphan, *ino, Rows::ATTRS) }
+    text { format!("part {ino} is of a removed directory from now on") }
 }
 
 /// What bore the new name of a rename.

@@ -41,7 +41,7 @@ impl Tree {
     fn run(&mut self, op: &Op) -> Result<Ino, Refusal> {
         self.next += 1;
         let (mut events, offered) = (Vec::new(), Ino(self.next));
-        let ctx = Context { cred: &Cred::ROOT, now: Time(9), offered, is_open: &|_| true };
+        let ctx = Context { cred: &Cred::ROOT, now: Time(9), offered, is_open: &|_| true, frees: false };
         let planned = loop {
             match plan(&self.ns, op, &ctx, &mut events) {
                 Ok(planned) => break planned,

@@ -76,7 +76,8 @@ impl Tree {
         let offered = Ino(self.next);
         let (events, subject) = self.with_rows(|ns| {
             let mut events = Vec::new();
-            let context = Context { cred: &Cred::ROOT, now: Time(5), offered, is_open: &|_| false };
+            let context =
+                Context { cred: &Cred::ROOT, now: Time(5), offered, is_open: &|_| false, frees: false };
             let planned = plan(ns, &op, &context, &mut events)?;
             Ok((events, planned.subject))
         })?;

@@ -44,9 +44,7 @@ pub fn remove(client: &Client, places: &[Place], watch: &mut dyn Watch) -> Remov
     let (mut trees, mut rest) = (0, Vec::new());
     for place in places {
         match &place.name {
-            Some((parent, name))
-                if place.attr.kind == Kind::Dir && client.service().plates() == 1 && !watch.is_stopped() =>
-            {
+            Some((parent, name)) if place.attr.kind == Kind::Dir && !watch.is_stopped() => {
                 match client.remove_tree(&caller, *parent, name.as_bytes(), place.attr.ino) {
                     Ok(()) => trees += 1,
                     Err(Refusal::NotFound | Refusal::Stale) => {}

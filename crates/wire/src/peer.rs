@@ -18,13 +18,19 @@
 use crate::handshake::IDENTITY_BYTES_MAX;
 use chiton_model::field::{Fixed, Max};
 use chiton_model::{choice, record};
-use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Refusal, Seq, SessionId, ShardId};
+use chiton_types::{
+    Attr, Cred, Ino, Kind, Mode, Name, PlateId, Position, Refusal, Seq, SessionId, ShardId, Time,
+};
 
 use crate::answer::{Failure, Resolved};
 
 /// Names the token at plate 0 in place of an inode. An operation that gives a directory another parent guards it last of all, so that
 /// no two of them together make a loop.
 pub const TOKEN: Ino = Ino(0);
+
+/// Names what is decoupled on a plate, in place of an inode. An operation that removes a tree guards it on every plate: no decoupling begins
+/// meanwhile, and the row that is shown names the roots ([`GuardedRow::of_decouplings`]).
+pub const DECOUPLINGS: Ino = Ino(u64::MAX);
 
 record! {
     /// Names an operation between plates: its client's session and number. Those that are never sent again have session 0 and a
@@ -49,10 +55,43 @@ record! {
         pub access: Option<Vec<u8>>,
         /// Why the operation may not have the row although it is there.
         pub kept: Option<Refusal>,
-        /// Of a directory with parts: those beside this inode.
+        /// Of a directory with parts: those beside this inode. Of [`DECOUPLINGS`]: the roots of the decouplings.
         pub parts: Vec<Ino>,
         /// Of a part: its entries, if they were asked for and are not too many.
         pub entries: Option<Vec<(Name, (Ino, Kind))>>,
+    }
+}
+
+impl GuardedRow {
+    /// The row that stands for [`DECOUPLINGS`]: it has nothing but the roots of decoupled subtrees and branches.
+    pub fn of_decouplings(roots: Vec<Ino>) -> GuardedRow {
+        let attr = Attr {
+            ino: DECOUPLINGS,
+            kind: Kind::Dir,
+            mode: Mode(0),
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            allocated: 0,
+            atime: Time(0),
+            mtime: Time(0),
+            ctime: Time(0),
+            btime: Time(0),
+            parent: DECOUPLINGS,
+            flags: 0,
+            position: Position(0),
+        };
+        GuardedRow {
+            attr,
+            is_empty: false,
+            named: None,
+            access: None,
+            kept: None,
+            parts: roots,
+            entries: None,
+        }
     }
 }
 
@@ -151,7 +190,7 @@ choice! {
             /// Counts, in a start of the sender, the attempts of all operations to take their guards. A guard of another attempt does
             /// not count, unless the operation was answered before the start and takes it over.
             attempt: u64,
-            /// Or [`TOKEN`].
+            /// Or [`TOKEN`], or [`DECOUPLINGS`].
             ino: Ino,
             /// Of a directory: the name that the operation is about.
             name: Option<Name>,

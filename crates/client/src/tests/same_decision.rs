@@ -76,7 +76,7 @@ impl Tree {
     }
 
     fn events(&self, cred: &Cred, op: &Op, now: Time, offered: Ino) -> Result<(Vec<Event>, Outcome), Fault> {
-        let context = Context { cred, now, offered, is_open: &|_| false };
+        let context = Context { cred, now, offered, is_open: &|_| false, frees: false };
         let mut events = Vec::new();
         let planned = plan(&self.ns, op, &context, &mut events)?;
         let outcome = Outcome { attr: None, gone: planned.gone, other: planned.other, time: now };
@@ -93,7 +93,8 @@ impl Tree {
     /// Carries an operation out as one that was asked for.
     fn answer(&mut self, cred: &Cred, op: &Op) -> Result<Answer, CallError> {
         self.clock = Time(self.clock.0 + 1);
-        let context = Context { cred, now: self.clock, offered: Ino(self.next), is_open: &|_| false };
+        let context =
+            Context { cred, now: self.clock, offered: Ino(self.next), is_open: &|_| false, frees: false };
         let mut events = Vec::new();
         let planned = plan(&self.ns, op, &context, &mut events).map_err(refused)?;
         self.next += 1;

@@ -159,7 +159,7 @@ impl Attempt<'_> {
 
     /// The one event that carries an operation out, if the server could not refuse it.
     fn plan(&self, known: &Known<'_>, op: &Op, offered: Ino, now: Time) -> Option<(Event, Planned)> {
-        let context = Context { cred: self.cred, now, offered, is_open: &|_| false };
+        let context = Context { cred: self.cred, now, offered, is_open: &|_| false, frees: false };
         let mut events = Vec::with_capacity(1);
         match plan(known, op, &context, &mut events) {
             Ok(planned) => events.pop().filter(|_| events.is_empty()).map(|event| (event, planned)),

@@ -97,7 +97,7 @@ impl LazyApply {
         let make = Make::File { content: Vec::new() };
         let op = Op::Make { parent: creates.parent, name, make, mode: creates.mode };
         // Nobody but this caller has anything open, or holds a lease.
-        let context = Context { cred: creates.cred, now: m.now, offered, is_open: &|_| false };
+        let context = Context { cred: creates.cred, now: m.now, offered, is_open: &|_| false, frees: false };
         self.planned.clear();
         plan(&shards.ns, &op, &context, &mut self.planned).ok()?;
         // A file that inherits access lists takes several events.

@@ -11,7 +11,10 @@
 //! - Guards are taken one by one in the order of [`Row`], own rows among them. An operation that holds guards waits for rows that
 //!   come later in that order, for leases of clients, and for nothing else of other operations.
 //! - Guards on own rows are in memory: an operation that a crash interrupts is sent again, and takes them anew.
-//! - A directory gets another parent, and a policy changes, only by an operation that holds the token ([`super::moves`]).
+//! - A directory gets another parent, a policy changes, and a client removes a tree, only by an operation that holds the token
+//!   ([`super::moves`]).
+//! - An operation of the server that frees a name of a removed tree guards no own row: nothing can come into such a directory, and of what
+//!   leaves it meanwhile it finds no name. It decides while no own row that it changes is guarded for another.
 //! - Clones, whiteouts and files without a name stay on one plate, and are refused with [`Refusal::CrossDevice`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,12 +23,13 @@ use chiton_model::{Event, Make, Op};
 use chiton_namespace::permission::{self, ACL_ACCESS, Birth, Newborn};
 use chiton_namespace::{Context, Entries, Fault, Namespace, PlanState, Planned, Xattrs, plan};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Position, Refusal, Time};
-use chiton_wire::{GuardedRow, OpKey, PeerMessage};
+use chiton_wire::{DECOUPLINGS, GuardedRow, OpKey, PeerMessage};
 
+use super::guards::is_of_no_inode;
 use super::moves::is_move;
 use super::order::{Row, name_in, rows_of};
 use super::view::OverPlates;
-use super::{Guard, Owed, Peers};
+use super::{Guard, Owed, Peers, is_key_of_server};
 use crate::engine::Engine;
 use crate::execute::sets_policy;
 use crate::fold::next_folded;
@@ -121,6 +125,15 @@ impl Crossing {
         Ok((&other.row.attr, other.row.entries.as_ref()))
     }
 
+    /// The roots of what is decoupled on other plates, of an operation that guards that.
+    pub(crate) fn decoupled_elsewhere(&self) -> impl Iterator<Item = Ino> {
+        let rows = self.held.iter().filter(|(row, _)| row.ino == DECOUPLINGS);
+        rows.flat_map(|(_, held)| match held {
+            Held::Other(Some(other)) => other.row.parts.clone(),
+            Held::Other(None) | Held::Own => Vec::new(),
+        })
+    }
+
     /// A directory above the target.
     pub(crate) fn place(&self, ino: Ino) -> Option<Option<&Attr>> {
         self.places.get(&ino).map(Option::as_ref)
@@ -155,7 +168,11 @@ impl Peers {
     /// An operation needs rows of other plates, or the token: it begins to take guards.
     pub(crate) fn begin_crossing(&mut self, ns: &Namespace, op: &Op, key: OpKey) -> Result<(), Refusal> {
         match op {
-            Op::Unlink { .. } | Op::Rmdir { .. } | Op::Link { .. } | Op::Fold { .. } => {}
+            Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::RemoveTree { .. }
+            | Op::Link { .. }
+            | Op::Fold { .. } => {}
             Op::Rename { from, how, .. } if how.leaves_whiteout() && !ns.owns(*from) => {
                 return Err(Refusal::CrossDevice);
             }
@@ -167,9 +184,7 @@ impl Peers {
             | Op::RemoveXattr { ino, .. }
             | Op::SetFlags { ino, .. }
                 if ns.is_parted(*ino) => {}
-            Op::LinkUnnamed { .. } | Op::Clone { .. } | Op::RemoveTree { .. } => {
-                return Err(Refusal::CrossDevice);
-            }
+            Op::LinkUnnamed { .. } | Op::Clone { .. } => return Err(Refusal::CrossDevice),
             Op::Make { .. }
             | Op::MakeUnnamed { .. }
             | Op::SetAttr { .. }
@@ -443,14 +458,25 @@ impl Engine {
                 return Err(Stop::Wait(Wait::Guard(key)));
             }
             let ns = &self.shards.ns;
+            let frees = is_key_of_server(key);
             let mut wanted = rows_of(ns, plates, op, crossing)?;
+            if is_tree(op) && !frees {
+                wanted.extend(plates.all().map(|plate| Row::new(plate, DECOUPLINGS)));
+            }
             let is_complete = wanted.iter().all(|row| crossing.held.contains_key(row));
-            if is_complete && (sets_policy(op) || is_move(&OverPlates { ns, crossing }, op)?) {
+            let takes_token = |state: &OverPlates<'_>| {
+                Ok::<_, Fault>(sets_policy(op) || is_tree(op) || is_move(state, op)?)
+            };
+            if is_complete && !frees && takes_token(&OverPlates { ns, crossing })? {
                 wanted.insert(Row::TOKEN);
             }
             crossing.wanted = wanted;
             let mut rows = crossing.hinted.union(&crossing.wanted);
-            let Some(&next) = rows.find(|row| !crossing.held.contains_key(row)) else { return Ok(()) };
+            // One that frees a name looks at its own rows when all others are there.
+            let is_taken = |row: &Row| crossing.held.contains_key(row) || (frees && row.plate == plate);
+            let Some(&next) = rows.find(|row| !is_taken(row)) else {
+                return if frees { self.await_own_rows(key) } else { Ok(()) };
+            };
             let is_late = crossing.held.last_key_value().is_some_and(|(last, _)| *last > next);
             if next.plate != plate {
                 let folded = if let Op::Fold { dir } = op { next_folded(&ns.parts(*dir)?) } else { None };
@@ -475,6 +501,21 @@ impl Engine {
         }
     }
 
+    /// For an operation that frees a name, and guards no own rows: waits until none of these is guarded for another. It holds nothing
+    /// meanwhile.
+    fn await_own_rows(&mut self, key: OpKey) -> Result<(), Stop> {
+        let Some(peers) = &mut self.peers else { return Ok(()) };
+        let crossing = &peers.crossings[&key];
+        let own = crossing.wanted.iter().filter(|row| row.plate == peers.plate);
+        let Some(guarded) = own.map(|row| row.ino).find(|ino| peers.guards.contains_key(ino)) else {
+            return Ok(());
+        };
+        if !crossing.held.is_empty() {
+            peers.begin_again(key, &mut self.queue);
+        }
+        Err(Stop::Wait(Wait::Guarded(guarded)))
+    }
+
     /// Guards an own row for an own operation. False if another has it, and the operation must not wait for it.
     fn guard_own_row(
         &mut self,
@@ -492,7 +533,7 @@ impl Engine {
                 false => Err(Stop::Wait(Wait::Guarded(ino))),
             };
         }
-        if ino != Row::TOKEN.ino {
+        if !is_of_no_inode(ino) {
             self.await_birth(ino)?;
             self.await_leases(ino, is_settled, m)?;
         }
@@ -502,6 +543,11 @@ impl Engine {
         peers.note_guard(ino, Guard { holder, key, boot, attempt, position: Position(0) });
         Ok(true)
     }
+}
+
+/// Whether an operation removes a tree.
+fn is_tree(op: &Op) -> bool {
+    matches!(op, Op::RemoveTree { .. })
 }
 
 /// The directory whose policy events change.

@@ -10,6 +10,7 @@ use super::OwedEffect;
 use crate::engine::Engine;
 use crate::moment::{Health, Moment};
 use crate::replay::ReplayFault;
+use crate::sessions::Slot;
 use crate::step::{Command, Stop, malformed};
 use crate::wait_queue::Wait;
 
@@ -146,7 +147,10 @@ impl Engine {
         match self.shards.ns.attr(ino) {
             Ok(attr) if attr.nlink == 0 => {
                 let is_new = self.shards.orphans.insert(ino);
-                if is_new && lingers && matches!(event, Event::Rename { .. }) {
+                let has_names = attr.kind == Kind::Dir && self.shards.ns.entries_of(ino).is_ok_and(|n| n > 0);
+                if is_new && has_names {
+                    self.shards.tree_removed(ino, Slot::SERVER);
+                } else if is_new && lingers && matches!(event, Event::Rename { .. }) {
                     self.shards.linger(ino, m);
                 } else if is_new && !self.clients.opens.is_open(ino) {
                     self.shards.reclaims.push_back(ino);
@@ -176,7 +180,9 @@ impl Engine {
         };
         if let Ok(inode) = PlanState::inode(&self.shards.ns, ino) {
             let is_last = inode.kind == Kind::Dir || inode.nlink <= 1;
-            let stays = lingers || inode.content == ContentIn::Blocks || self.clients.opens.is_open(ino);
+            let has_names = inode.kind == Kind::Dir && self.shards.ns.entries_of(ino).is_ok_and(|n| n > 0);
+            let is_open = self.clients.opens.is_open(ino);
+            let stays = lingers || has_names || inode.content == ContentIn::Blocks || is_open;
             *orphan = is_last && stays;
         }
     }

@@ -10,7 +10,7 @@ use chiton_model::Event;
 use chiton_namespace::permission::ACL_ACCESS;
 use chiton_namespace::{Entries, Fault, PlanState};
 use chiton_types::{Attr, Ino, Kind, Name, PlateId, Position, Refusal};
-use chiton_wire::{GuardedRow, LeaseMode, OpKey, PeerMessage, TOKEN};
+use chiton_wire::{DECOUPLINGS, GuardedRow, LeaseMode, OpKey, PeerMessage, TOKEN};
 use smallvec::smallvec;
 
 use super::Guard;
@@ -64,7 +64,7 @@ impl Engine {
                 }
             }
         }
-        if ino != TOKEN {
+        if !is_of_no_inode(ino) {
             self.await_birth(ino)?;
             match self.guarded_row(ino, name, entries) {
                 Ok(_) => {}
@@ -103,6 +103,10 @@ impl Engine {
 
     fn guarded_row(&self, ino: Ino, name: Option<&Name>, entries: bool) -> Result<Option<GuardedRow>, Stop> {
         let ns = &self.shards.ns;
+        if ino == DECOUPLINGS {
+            let roots = ns.decouplings().map(|decoupling| decoupling.root());
+            return Ok(Some(GuardedRow::of_decouplings(roots.collect())));
+        }
         let attr = ns.attr(ino)?;
         let facts = PlanState::inode(ns, ino)?;
         let is_dir = attr.kind == Kind::Dir;
@@ -228,6 +232,7 @@ impl Engine {
         let guards = &peers.guards;
         let is_free = |wait: &Wait| matches!(wait, Wait::Guarded(ino) if !guards.contains_key(ino));
         self.queue.wake_where(is_free, &mut self.clients.leases);
+        self.shards.far.wake_all();
     }
 }
 
@@ -252,6 +257,11 @@ impl super::Peers {
             self.note_guard_end(ino);
         }
     }
+}
+
+/// Whether a guard is the token's, or that of what is decoupled here.
+pub(super) fn is_of_no_inode(ino: Ino) -> bool {
+    ino == TOKEN || ino == DECOUPLINGS
 }
 
 /// The row that was found; nothing if there is none.

@@ -1,5 +1,6 @@
-//! Moves of directories to another parent, and changes of policies. Each holds the token, a guard at the first plate, so that no two
-//! moves together make a loop, and no directory leaves the subtree of a policy that is being set.
+//! Moves of directories to another parent, changes of policies, and trees that clients remove. Each holds the token, a guard at the first
+//! plate, so that no two moves together make a loop, no directory leaves the subtree of a policy that is being set, and none comes into a
+//! tree that is being removed.
 //!
 //! Invariants:
 //! - The token is held until the deciding frame and all effects of the move are durable, also where the move owes no effect, and
@@ -16,7 +17,7 @@ use chiton_wire::{OpKey, PeerMessage};
 
 use super::crossing::policy_of;
 use super::order::Row;
-use super::{Guard, Peers};
+use super::{Guard, Peers, is_key_of_server};
 use crate::engine::Engine;
 use crate::parts::Queue;
 
@@ -56,6 +57,11 @@ pub(crate) fn moves_directory(events: &[Event]) -> bool {
     })
 }
 
+/// Whether events take the name of a directory that stays as an orphan.
+fn removes_tree(events: &[Event]) -> bool {
+    matches!(events.first(), Some(Event::Unlink { kind: Kind::Dir, orphan: true, .. }))
+}
+
 impl Peers {
     /// After a start: the moves whose effects are owed keep the token.
     pub(super) fn restore_moves(&mut self) {
@@ -64,7 +70,8 @@ impl Peers {
             let events = FrameEvents::new(owed.position, owed.count, &owed.events);
             let events: Vec<Event> = events.filter_map(|event| Some(event.ok()?.1)).collect();
             let policy_of = policy_of(&events);
-            if policy_of.is_some() || moves_directory(&events) {
+            let removes_tree = removes_tree(&events) && !is_key_of_server(owed.key);
+            if policy_of.is_some() || moves_directory(&events) || removes_tree {
                 // The journal held it: it is durable.
                 self.moves.insert(owed.key, Position(0));
             }

@@ -9,6 +9,7 @@ mod load;
 mod placing;
 mod plate;
 mod policies;
+mod trees;
 
 use chiton_model::{Make, Op, RenameHow, XattrHow};
 use chiton_namespace::Fault;

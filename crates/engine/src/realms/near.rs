@@ -13,7 +13,7 @@
 
 use chiton_namespace::{Fault, path_of};
 use chiton_types::{Ino, Kind, PlateId, Plates, Refusal, ShardId};
-use chiton_wire::TOKEN;
+use chiton_wire::{DECOUPLINGS, TOKEN};
 use hashbrown::HashMap;
 
 use crate::parts::Shards;
@@ -47,8 +47,9 @@ impl Here {
 }
 
 impl Peers {
-    /// Waits for an operation of another plate that guards a row at or below `root`.
+    /// Waits for an operation of another plate that guards a row at or below `root`, and for one that removes a tree.
     pub(crate) fn await_guards_below(&self, root: Ino, shards: &Shards) -> Result<(), Stop> {
+        self.await_unguarded(&[DECOUPLINGS])?;
         for ino in self.guarded().filter(|ino| *ino != TOKEN) {
             match shards.ns.is_above(root, ino) {
                 Ok(true) => return Err(Stop::Wait(Wait::Guarded(ino))),

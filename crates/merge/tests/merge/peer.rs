@@ -129,7 +129,7 @@ impl Peer {
         let open = self.open.clone();
         let (planned, events) = self.ask(|ns| {
             let is_open = |ino: Ino| open.contains(&ino);
-            let ctx = Context { cred: &Cred::ROOT, now, offered, is_open: &is_open };
+            let ctx = Context { cred: &Cred::ROOT, now, offered, is_open: &is_open, frees: false };
             let mut events = Vec::new();
             Ok((plan(ns, op, &ctx, &mut events)?, events))
         })?;

@@ -185,6 +185,7 @@ impl Namespace {
             Event::Moved { kind, from, to, ino, name } => {
                 self.apply_moved((*from, *to), name, (*ino, *kind), position);
             }
+            Event::Detached { ino, time } => self.apply_detached(*ino, *time, position),
             Event::Folded { ino, first } => self.apply_folded(*ino, *first, position),
             Event::Parent { ino, from, to } => self.apply_parent(*ino, (*from, *to), position),
             Event::Reclaim { ino, from_chunk } => self.reclaim(*ino, *from_chunk, position),

@@ -3,14 +3,14 @@
 use std::cell::Cell;
 
 use chiton_model::{Event, PartRange, encode_parts};
-use chiton_types::{Ino, Kind, Name, Position};
+use chiton_types::{Ino, Kind, Name, Position, Time};
 
 use crate::dirty::{DirtyKey, FRESH, REFERENCED};
 use crate::inode::{COMPLETE, INLINE, Inode};
 use crate::namespace::Namespace;
 use crate::node::{Node, Share};
 use crate::row;
-use crate::values::ContentKey;
+use crate::values::{ContentKey, OrphanKey, Present};
 
 impl Namespace {
     /// A directory has these parts.
@@ -65,6 +65,16 @@ impl Namespace {
         if self.owns(ino) {
             self.changing(ino, position);
             self.set_content(ino, range_row(first, u64::MAX), false);
+        }
+    }
+
+    /// The directory of a part was removed with what is in it.
+    pub(super) fn apply_detached(&mut self, ino: Ino, time: Time, position: Position) {
+        if self.owns(ino) {
+            let part = self.changing(ino, position);
+            part.nlink = 0;
+            part.ctime = part.ctime.max(time);
+            self.orphans.change(OrphanKey(ino), &mut self.dirty, false, |v| *v = Some(Present));
         }
     }
 

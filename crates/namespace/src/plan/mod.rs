@@ -43,6 +43,8 @@ pub struct Context<'a> {
     pub offered: Ino,
     /// Whether any session has the inode open. A client, which cannot know, must not rely on [`chiton_model::Gone::orphan`].
     pub is_open: &'a dyn Fn(Ino) -> bool,
+    /// The server frees what is in a removed tree: also what is immutable there.
+    pub frees: bool,
 }
 
 /// What a successful plan says beside its events.

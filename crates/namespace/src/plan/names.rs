@@ -1,7 +1,7 @@
 //! link, unlink, rmdir.
 
 use chiton_model::{Event, Gone};
-use chiton_types::{Ino, Kind, Name, Refusal};
+use chiton_types::{Attr, Ino, Kind, Name, Refusal};
 
 use super::{ContentIn, Context, InodeFacts, PlanState, Planned, parts, state};
 use crate::fault::Fault;
@@ -100,10 +100,14 @@ fn remove<S: PlanState>(
     ctx: &Context<'_>,
     out: &mut Vec<Event>,
 ) -> Result<Planned, Fault> {
-    let dir = state::dir(state, parent)?;
+    let mut dir = state::dir(state, parent)?;
     permission::may_search(state, ctx.cred, &dir)?;
     let ino = present(state, &dir, name)?;
-    let victim = state.inode(ino)?;
+    let mut victim = state.inode(ino)?;
+    if ctx.frees {
+        dir.flags &= !Attr::SETTABLE;
+        victim.flags &= !Attr::SETTABLE;
+    }
     permission::may_change_names(state, ctx.cred, &dir)?;
     permission::may_remove(ctx.cred, &dir, &victim)?;
     fits(&victim)?;

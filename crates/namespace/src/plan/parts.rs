@@ -1,7 +1,8 @@
 //! What an operation on a directory with parts means for its parts.
 //!
 //! Invariants:
-//! - Parts have the attributes and access lists of the directory. Its parts end with its name.
+//! - Parts have the attributes and access lists of the directory. Its parts end with its name, or become orphans if the directory is
+//!   removed with names in it.
 //! - Nobody changes a part alone.
 
 use std::ops::Range;
@@ -28,11 +29,17 @@ pub(super) fn extend<S: PlanState>(state: &S, out: &mut Vec<Event>, from: usize)
             if permission::is_list(name) && !is_newborn {
                 copy(state, *ino, out, at)?;
             }
-        } else if let Event::Unlink { ino, kind: Kind::Dir, .. }
-        | Event::Rename { over: Over::Replaced { ino, kind: Kind::Dir, .. }, .. } = &out[at]
+        } else if let Event::Unlink { ino, kind: Kind::Dir, time, .. }
+        | Event::Rename { over: Over::Replaced { ino, kind: Kind::Dir, .. }, time, .. } = &out[at]
         {
-            let parts = others(state, &state.inode(*ino)?)?;
-            out.extend(parts.into_iter().map(|ino| Event::Reclaim { ino, from_chunk: 0 }));
+            let time = *time;
+            for ino in others(state, &state.inode(*ino)?)? {
+                out.push(match state.is_empty(&state.inode(ino)?)? {
+                    true => Event::Reclaim { ino, from_chunk: 0 },
+                    // The directory is removed with what is in it.
+                    false => Event::Detached { ino, time },
+                });
+            }
         }
     }
     Ok(())

@@ -87,7 +87,7 @@ impl Subject {
         is_open: &dyn Fn(Ino) -> bool,
     ) -> Result<(Outcome, Vec<Event>), Refusal> {
         let (planned, events) = self.ask(ask.cred, |ns, cred| {
-            let ctx = Context { cred, now: ask.now, offered: ask.offered, is_open };
+            let ctx = Context { cred, now: ask.now, offered: ask.offered, is_open, frees: false };
             let mut events = Vec::new();
             let planned = plan(ns, op, &ctx, &mut events);
             assert!(planned.is_ok() || events.is_empty(), "events of a plan that gave {planned:?}");

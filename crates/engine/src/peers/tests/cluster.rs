@@ -64,6 +64,8 @@ pub(super) struct Cluster {
     pub(super) seed: u64,
     /// One step in so many is a fault, as long as faults are left.
     pub(super) fault_every: usize,
+    /// How often plates had nothing to free since they heard or wrote something.
+    pub(super) idle: BTreeMap<usize, usize>,
 }
 
 /// What may happen next.
@@ -99,6 +101,7 @@ impl Cluster {
             random,
             seed,
             fault_every: 40,
+            idle: BTreeMap::new(),
         };
         for at in 0..cluster.nodes.len() {
             cluster.commit_all(at);
@@ -118,6 +121,7 @@ impl Cluster {
 
     /// Carries out the commands of a plate's engine.
     pub(super) fn take(&mut self, at: usize) {
+        self.idle.remove(&at);
         loop {
             let commands = self.nodes[at].settle();
             if commands.is_empty() {
@@ -246,13 +250,22 @@ impl Cluster {
             (Load::LinkedPolicies, 7..10) => (Load::Mixed, 8),
             (Load::LinkedPolicies, _) => (Load::Policies, draw),
             (Load::Parts | Load::Splits, 12..) => (self.load, draw),
+            (Load::Trees | Load::TreesWithParts, 11..) => (self.load, draw),
+            (Load::Trees | Load::TreesWithParts, 0 | 1) => (Load::Mixed, 9),
+            (Load::Trees | Load::TreesWithParts, _) => (Load::Mixed, draw),
             (Load::Folds, 10..) => (self.load, draw),
             (Load::Parts | Load::Splits | Load::Folds, _) => (Load::Mixed, draw),
             all => all,
         };
         let is_first = self.clients.iter().all(|client| client.sent.is_empty());
         let op = match (load, draw, file) {
-            _ if self.load == Load::Parts && is_first => set_policy(Ino::ROOT, 2),
+            _ if is_first && matches!(self.load, Load::Parts | Load::TreesWithParts) => {
+                set_policy(Ino::ROOT, 2)
+            }
+            (Load::Trees | Load::TreesWithParts, 11, _) => {
+                set_policy(dir, [0, 1, 3, 3][self.random.below(4)])
+            }
+            (Load::Trees | Load::TreesWithParts, _, _) => self.remove_tree(old_dir, old),
             (Load::Splits | Load::Folds, 13, _) => Op::Split { dir },
             (Load::Folds, 11 | 12, _) => Op::Fold { dir },
             (Load::Parts | Load::Splits | Load::Folds, _, _) => {
@@ -428,6 +441,9 @@ impl Cluster {
                 });
             }
         }
+        for at in self.freeing() {
+            steps.push(Box::new(move |cluster| cluster.free(at)));
+        }
         for (client, one) in self.clients.iter().enumerate() {
             if one.ops_left > 0 && !self.is_busy(client) {
                 steps.push(Box::new(move |cluster| cluster.act(client)));
@@ -476,6 +492,7 @@ impl Cluster {
         }
         self.check_tree();
         self.check_policies();
+        self.check_freed();
     }
 
     /// All plates have the same policies, and know of each directory which one holds for it.
@@ -490,6 +507,11 @@ impl Cluster {
         let (version, all) = policies(&mut self.nodes[0]);
         for node in &mut self.nodes {
             assert_eq!(policies(node), (version, all.clone()), "seed {seed}: plate {}", node.plate);
+        }
+        for (dir, ..) in &all {
+            let owner = usize::from(self.plates.of(*dir).expect("a plate").0);
+            let attr = self.nodes[owner].attr(*dir).expect("a directory with a policy");
+            assert!(attr.nlink > 0, "seed {seed}: the directory {dir} has a policy, and no name");
         }
         let realm_of = |cluster: &mut Cluster, dir: Ino| {
             let mut at = dir;

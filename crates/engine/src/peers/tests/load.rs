@@ -15,6 +15,10 @@ pub(super) enum Load {
     Splits,
     /// The same, and they lose their parts again.
     Folds,
+    /// Everything, and they remove whole trees, which the plates free meanwhile.
+    Trees,
+    /// The same in directories with parts.
+    TreesWithParts,
     /// Everything, with files that get names in several directories, on both sides of the borders of policies.
     LinkedPolicies,
 }
