@@ -52,9 +52,16 @@ impl Site {
 
     /// The server dies, and another one starts.
     fn crash(&mut self) {
+        self.crash_and(|_| {});
+    }
+
+    /// The same, and something is done with the data meanwhile.
+    fn crash_and(&mut self, meanwhile: impl FnOnce(&str)) {
+        let data = self.dir.path().join("data").display().to_string();
         self.server.kill().expect("it lives");
         self.server.wait().expect("it ends");
-        self.server = serve(&self.dir.path().join("data").display().to_string());
+        meanwhile(&data);
+        self.server = serve(&data);
     }
 
     fn socket(&self) -> String {
@@ -149,8 +156,10 @@ fn a_tree_of_a_mount_is_counted_copied_changed_and_removed() {
 
     let would = done(&["rm", "-r", "--dry-run", &copy]);
     assert_eq!(would.lines().count(), 2_025 + 203);
-    let removed = json(&["rm", "-r", "--json", &copy, &tree]);
-    assert_eq!((&removed["files"], &removed["refused"]), (&4_208.into(), &0.into()), "{removed}");
+    let removed = json(&["rm", "-r", "--json", "--each", &copy]);
+    assert_eq!((&removed["files"], &removed["refused"]), (&2_204.into(), &0.into()), "{removed}");
+    let removed = json(&["rm", "-r", "--json", &tree]);
+    assert_eq!((&removed["trees"], &removed["refused"]), (&1.into(), &0.into()), "{removed}");
     let left: Vec<_> =
         fs::read_dir(site.at("")).expect("listed").map(|one| one.expect("an entry").file_name()).collect();
     assert_eq!(left, ["kept"]);
@@ -173,9 +182,18 @@ fn changes_outlive_a_crash_of_the_server_after_the_command() {
         let meta = fs::metadata(site.at(&format!("copy/dir-{dir}/file-99.txt"))).expect("there");
         assert_eq!((meta.mode() & 0o777, meta.uid(), meta.gid()), (0o600, 12, 34));
     }
-    done(&["rm", "-r", &copy]);
-    site.crash();
-    assert!(!site.at("copy").exists());
+    // In directories with parts on all plates, too.
+    fs::create_dir(site.at("wide")).expect("made");
+    let policy = site.dir.path().join("policy.yaml").display().to_string();
+    fs::write(&policy, "huge: always\n").expect("written");
+    done(&["policy", "set", &site.path("wide"), &policy]);
+    fill(&site.at("wide/tree"), 4);
+    for gone in [copy, site.path("wide/tree")] {
+        assert_eq!(json(&["rm", "-r", "--json", &gone])["trees"], 1);
+        // The plates have not freed all of it.
+        site.crash_and(|data| assert!(done(&["fsck", data]).contains("clean")));
+        assert!(!Path::new(&gone).exists());
+    }
     assert!(site.at("tree/dir-2/file-99.txt").exists());
 }
 
@@ -192,7 +210,7 @@ fn names_that_the_mount_holds_back_are_met() {
         50_000,
         "what was written is copied"
     );
-    assert_eq!(json(&["rm", "-r", "--json", &site.path("new")])["files"], 2);
+    assert_eq!(json(&["rm", "-r", "--json", &site.path("new")])["trees"], 1);
     assert!(!site.at("new").exists());
     // Through paths of programs: relative, with links on the way, from the root of the file system.
     symlink("copy", site.at("link")).expect("linked");
@@ -224,7 +242,7 @@ fn refusals_say_what_to_do_next() {
     refused(&["chmod", "rwx", &tree], 2, "is no mode");
     let out = chiton(&["rm", "-r", "--json", &tree, &site.path("nothing")]);
     let said: Value = serde_json::from_slice(&out.stdout).expect("JSON, whatever is refused");
-    assert_eq!((out.status.code(), &said["directories"], &said["refused"]), (Some(4), &2.into(), &1.into()));
+    assert_eq!((out.status.code(), &said["trees"], &said["refused"]), (Some(4), &1.into(), &1.into()));
     assert!(
         said["refusals"][0]["reason"].as_str().is_some_and(|why| why.contains("does not exist")),
         "{said}"

@@ -308,6 +308,14 @@ fn check_dir(run: &mut Run<'_>, i: &Record, found: &Found, tree: &mut Tree) -> R
         if found.entries.0 != i.counted {
             run.report(Problem::WrongEntryCount { ino, says: i.counted, is: found.entries.0 })?;
         }
+        if found.orphan {
+            // Its directory was removed with names in it, and it is being emptied.
+            run.summary.removed_but_open += 1;
+            if i.nlink != 0 {
+                run.report(Problem::WrongLinkCount { ino, says: i.nlink, is: 0 })?;
+            }
+            return Ok(());
+        }
         tree.part(ino, i.parent);
         return tree.directory(ino, i.parent, i.nlink, found.entries.1 > 0);
     }
