@@ -144,8 +144,8 @@ impl Client {
     ///
     /// # Errors
     /// As rmdir(2), and [`Refusal::Stale`] if the name is another inode's meanwhile. The tree stays and has to be removed name by name if the caller is neither root nor the owner of every directory
-    /// in it, with the right to change its names; if it carries policies, is decoupled, is not journalled or holds too many names to
-    /// check; or if the file system has several plates.
+    /// in it, with the right to change its names; if the caller is not root and the tree lies on several plates; or if it carries policies, is
+    /// decoupled, is not journalled or holds too many names to check.
     pub fn remove_tree(
         &self,
         caller: &Caller<'_>,

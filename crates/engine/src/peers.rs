@@ -26,18 +26,20 @@ mod failed_rows;
 mod folds;
 mod gauges;
 mod guards;
+mod keys;
 mod moves;
 mod order;
 mod policies;
 mod rows;
 mod subtrees;
+mod trees;
 mod view;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use chiton_model::Event;
-use chiton_types::{Ino, PlateId, Plates, Position, Seq, SessionId, ShardId};
+use chiton_types::{Ino, PlateId, Plates, Position, Seq, ShardId};
 use chiton_wire::{Answer, OpKey, PeerMessage, SubtreeQuestion};
 use hashbrown::HashSet;
 
@@ -55,6 +57,7 @@ use crate::wait_queue::{Task, Wait};
 pub(crate) use carrying::Resolving;
 pub(crate) use crossing::{Crossing, made_elsewhere};
 pub use gauges::PeerGauges;
+pub(crate) use keys::{is_key_of_server, is_of_ticket, unnumbered_key};
 pub(crate) use moves::moves_directory;
 pub use rows::{OwedEffect, PeerState};
 pub(crate) use rows::{PeerRows, TAGS};
@@ -566,19 +569,6 @@ impl Engine {
         Ok(Answer::Done)
     }
 
-    /// An operation that takes guards can go on.
-    fn wake_crossing(&mut self, key: OpKey) {
-        self.wake_where(|wait| *wait == Wait::Guard(key));
-        self.shards.far.wake(key);
-    }
-
-    /// A key for the next operation that frees a name.
-    pub(crate) fn next_key_of_server(&mut self) -> OpKey {
-        let boot = self.peers.as_ref().map_or(0, |peers| peers.boot);
-        self.shards.far.last += 1;
-        key_of_server(boot, self.shards.far.last)
-    }
-
     /// A session is over: its operations here are given up.
     pub(crate) fn give_up_crossings(&mut self, which: impl Fn(&OpKey) -> bool) {
         let Some(peers) = &mut self.peers else { return };
@@ -597,29 +587,6 @@ impl Engine {
         }
     }
 }
-
-/// The key of an operation that is never sent again: of the request that has this ticket, the operation at this place.
-pub(crate) fn unnumbered_key(ticket: u64, at: usize) -> OpKey {
-    OpKey { session: SessionId(0), seq: Seq(ticket << 16 | at as u64) }
-}
-
-/// Whether it is a key of [`unnumbered_key`] for the request with this ticket.
-pub(crate) fn is_of_ticket(key: OpKey, ticket: u64) -> bool {
-    key.session == SessionId(0) && key.seq.0 >> 16 == ticket
-}
-
-/// The key of the server's operation with this number that frees a name of a removed tree, in this start.
-fn key_of_server(boot: u64, number: u64) -> OpKey {
-    OpKey { session: SessionId(0), seq: Seq(OF_SERVER | (boot << 32 & !OF_SERVER) | (number & 0xffff_ffff)) }
-}
-
-/// Whether an operation of the server has this key, which frees a name of a removed tree.
-pub(crate) fn is_key_of_server(key: OpKey) -> bool {
-    key.session == SessionId(0) && key.seq.0 & OF_SERVER != 0
-}
-
-/// No ticket is so high.
-const OF_SERVER: u64 = 1 << 63;
 
 #[cfg(test)]
 mod tests;

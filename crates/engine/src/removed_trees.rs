@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, VecDeque};
 use chiton_model::Op;
 use chiton_namespace::{Fault, Need};
 use chiton_types::{Attr, Capabilities, Cred, Ino, Kind, Name, Refusal, access};
-use chiton_wire::Failure;
+use chiton_wire::{Failure, LeaseMode};
 
 use crate::engine::Engine;
 use crate::execute::OpCall;
@@ -161,9 +161,19 @@ impl Engine {
             return Some(Progress::More);
         }
         let again = (name.clone(), ino, kind);
-        if self.shards.far.is_full() && (!self.shards.ns.owns(ino) || self.shards.ns.is_parted(ino)) {
-            self.shards.emptying.names.push_front(again);
-            return Some(Progress::Idle);
+        if !self.shards.ns.owns(ino) || self.shards.ns.is_parted(ino) {
+            if self.shards.far.is_full() {
+                self.shards.emptying.names.push_front(again);
+                return Some(Progress::Idle);
+            }
+            // With guards at hand it would not wait for clients.
+            let leases = &mut self.clients.leases;
+            let mut is_leased = |ino: &Ino| leases.conflict(*ino, Slot::SERVER, LeaseMode::None, m.mono);
+            let leased: Vec<Ino> = [dir, ino].into_iter().filter(|ino| is_leased(ino)).collect();
+            if !leased.is_empty() {
+                self.shards.emptying.wait(again, &leased, &mut self.clients.leases);
+                return Some(Progress::More);
+            }
         }
         let is_whole = |dir: Ino| !self.shards.ns.is_parted(dir);
         let op = match kind {

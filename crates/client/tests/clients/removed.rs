@@ -57,18 +57,14 @@ fn inodes(client: &Client) -> u64 {
 
 /// Waits until no more inodes are used.
 fn freed(client: &Client, upto: u64) {
-    for _ in 0..1_500 {
+    for _ in 0..6_000 {
         if inodes(client) == upto {
             return;
         }
         thread::sleep(Duration::from_millis(10));
     }
     let status = client.admin("status").expect("status");
-    panic!(
-        "{} inodes are used, should be {upto}: {}",
-        inodes(client),
-        String::from_utf8_lossy(&status)
-    );
+    panic!("{} inodes are used, should be {upto}: {}", inodes(client), String::from_utf8_lossy(&status));
 }
 
 /// S141.

@@ -47,10 +47,10 @@ pub(crate) struct Crossing {
     /// Rows that the attempt before needed.
     hinted: BTreeSet<Row>,
     /// Rows that this attempt needs, as far as it knows.
-    wanted: BTreeSet<Row>,
+    pub(super) wanted: BTreeSet<Row>,
     /// The guard that is under way.
     asked: Option<Asking>,
-    held: BTreeMap<Row, Held>,
+    pub(super) held: BTreeMap<Row, Held>,
     /// The directory above the target that is asked for, and the child whose name is.
     asked_place: Option<(Ino, Option<Ino>)>,
     places: BTreeMap<Ino, Option<Attr>>,
@@ -70,7 +70,7 @@ struct Asking {
 }
 
 /// A guard that an operation holds.
-enum Held {
+pub(super) enum Held {
     /// On an own row, which is read where it is.
     Own,
     /// On a row of another plate, or the token; no row if the inode does not exist.
@@ -123,15 +123,6 @@ impl Crossing {
         let other = self.other_row(part).flatten().ok_or(Refusal::Stale)?;
         other.row.kept.map_or(Ok(()), Err)?;
         Ok((&other.row.attr, other.row.entries.as_ref()))
-    }
-
-    /// The roots of what is decoupled on other plates, of an operation that guards that.
-    pub(crate) fn decoupled_elsewhere(&self) -> impl Iterator<Item = Ino> {
-        let rows = self.held.iter().filter(|(row, _)| row.ino == DECOUPLINGS);
-        rows.flat_map(|(_, held)| match held {
-            Held::Other(Some(other)) => other.row.parts.clone(),
-            Held::Other(None) | Held::Own => Vec::new(),
-        })
     }
 
     /// A directory above the target.
@@ -460,12 +451,12 @@ impl Engine {
             let ns = &self.shards.ns;
             let frees = is_key_of_server(key);
             let mut wanted = rows_of(ns, plates, op, crossing)?;
-            if is_tree(op) && !frees {
+            if matches!(op, Op::RemoveTree { .. }) && !frees {
                 wanted.extend(plates.all().map(|plate| Row::new(plate, DECOUPLINGS)));
             }
             let is_complete = wanted.iter().all(|row| crossing.held.contains_key(row));
             let takes_token = |state: &OverPlates<'_>| {
-                Ok::<_, Fault>(sets_policy(op) || is_tree(op) || is_move(state, op)?)
+                Ok::<_, Fault>(sets_policy(op) || matches!(op, Op::RemoveTree { .. }) || is_move(state, op)?)
             };
             if is_complete && !frees && takes_token(&OverPlates { ns, crossing })? {
                 wanted.insert(Row::TOKEN);
@@ -501,21 +492,6 @@ impl Engine {
         }
     }
 
-    /// For an operation that frees a name, and guards no own rows: waits until none of these is guarded for another. It holds nothing
-    /// meanwhile.
-    fn await_own_rows(&mut self, key: OpKey) -> Result<(), Stop> {
-        let Some(peers) = &mut self.peers else { return Ok(()) };
-        let crossing = &peers.crossings[&key];
-        let own = crossing.wanted.iter().filter(|row| row.plate == peers.plate);
-        let Some(guarded) = own.map(|row| row.ino).find(|ino| peers.guards.contains_key(ino)) else {
-            return Ok(());
-        };
-        if !crossing.held.is_empty() {
-            peers.begin_again(key, &mut self.queue);
-        }
-        Err(Stop::Wait(Wait::Guarded(guarded)))
-    }
-
     /// Guards an own row for an own operation. False if another has it, and the operation must not wait for it.
     fn guard_own_row(
         &mut self,
@@ -543,11 +519,6 @@ impl Engine {
         peers.note_guard(ino, Guard { holder, key, boot, attempt, position: Position(0) });
         Ok(true)
     }
-}
-
-/// Whether an operation removes a tree.
-fn is_tree(op: &Op) -> bool {
-    matches!(op, Op::RemoveTree { .. })
 }
 
 /// The directory whose policy events change.

@@ -414,8 +414,6 @@ impl Machine {
     pub(super) fn crosses(&self, change: &Change) -> bool {
         match change {
             _ if self.plates.count() == 1 => false,
-            // Removed name by name there.
-            Change::RemoveTree { .. } => true,
             // The whiteout's number comes from the plate of the directory that it is left in.
             Change::Rename { from, from_name, to, to_name, how, .. } if how.leaves_whiteout() => {
                 self.history.plate_of_name(*from, from_name) != self.history.plate_of_name(*to, to_name)
@@ -430,6 +428,7 @@ impl Machine {
             | Change::MakeUnnamed { .. }
             | Change::Unlink { .. }
             | Change::Rmdir { .. }
+            | Change::RemoveTree { .. }
             | Change::Write { .. }
             | Change::Punch { .. }
             | Change::Copy { .. }
