@@ -340,7 +340,7 @@ impl Engine {
         }
         let ns = &self.shards.ns;
         let (lease, parent_leased) = if call.leases {
-            self.clients.leases_after(call, &outcome, |ino| ns.owns(ino), m)
+            self.clients.leases_after(call, &outcome, |ino| ns.owns(ino), |dir| ns.is_parted(dir), m)
         } else {
             NO_LEASES
         };
@@ -481,6 +481,7 @@ impl Clients {
         call: &OpCall<'_>,
         outcome: &Outcome,
         owns: impl Fn(Ino) -> bool,
+        is_parted: impl Fn(Ino) -> bool,
         m: &Moment,
     ) -> (LeaseMode, bool) {
         if call.slot == Slot::SERVER || self.resends.are_left() {
@@ -509,7 +510,9 @@ impl Clients {
         };
         let footprint = call.op.footprint();
         let parent = footprint.dirs().next().map(|_| footprint.place);
-        let parent_leased = parent.is_some_and(|parent| self.parent_leased(parent, call.slot, m));
+        // In a directory with parts many clients make files: a look at its names gives a lease on them, and a change of them does not.
+        let is_leased = |parent| !is_parted(parent) && self.parent_leased(parent, call.slot, m);
+        let parent_leased = parent.is_some_and(is_leased);
         self.leases.limit(m.mono);
         (lease, parent_leased)
     }
