@@ -365,7 +365,7 @@ impl Inner {
     /// It is not known any more where the names of directories with parts are.
     fn forget_places(&mut self, forgotten: u64) {
         if std::mem::replace(&mut self.forgotten, forgotten) != forgotten {
-            self.dirs.retain(|_| false);
+            self.dirs.clear();
         }
     }
 

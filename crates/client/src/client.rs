@@ -1,7 +1,7 @@
 //! The client: handle calls, as a mount asks them.
 //!
-//! Files of this folder: [`names`](crate::names) for what changes the tree, [`open`](crate::open) for open files,
-//! [`path`](crate::path) for callers who think in paths.
+//! Files of this folder: [`names`](crate::names) for changes of the tree, [`listing`](crate::listing) for directories,
+//! [`open`](crate::open) for open files, [`path`](crate::path) for callers who think in paths.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use chiton_wire::{Answer, Call, LeaseMode, Query, StatFs};
 
 use crate::cache::Since;
 use crate::cache_invalidation::Invalidating;
-use crate::complete_dirs::Part;
 use crate::core::{Core, Invalidator};
 use crate::data::{BlockIo, Files, NearBlocks, ServerBlocks};
 use crate::dial::SocketDialer;
@@ -395,59 +394,6 @@ impl Client {
             Answer::Bytes(bytes) => Ok(bytes),
             _ => Err(Refusal::Io),
         }
-    }
-
-    /// About `entries_max` entries of a directory after `cookie` (0: from the start), without `.` and `..`, and
-    /// whether these were the last. With `plus` each comes as a lookup would answer.
-    ///
-    /// # Errors
-    /// [`Refusal::NotDir`], [`Refusal::Access`].
-    pub fn readdir(
-        &self,
-        caller: &Caller<'_>,
-        dir: Ino,
-        cookie: u64,
-        entries_max: u32,
-        plus: bool,
-    ) -> Result<(Vec<Listed>, bool), Refusal> {
-        let since = self.since();
-        let query = Query::ReadDir { dir, cookie, entries_max, plus, part_end: None };
-        let Answer::Entries { entries, end, parent_leased, parent_open } =
-            self.ask(caller, Call::Query(query))?
-        else {
-            return Err(Refusal::Io);
-        };
-        let (recalls, cache) = (self.service.recalls(), &self.core.cache);
-        match entries.first() {
-            // A page has names of one part.
-            Some(first) => cache.learn_parent(recalls, since, (dir, &first.name), parent_leased, parent_open),
-            None if cache.is_whole_since(since, dir) => {
-                cache.learn_dir(recalls, since, dir, parent_leased, parent_open);
-            }
-            None => {}
-        }
-        if parent_leased {
-            let mut names = entries.iter().map(|entry| (&entry.name, entry.cookie));
-            cache.listed(recalls, dir, Part { since, cookie, names: &mut names, end });
-        }
-        cache.learn_page(recalls, since, dir, (&entries, parent_leased));
-        // They are all in one directory, or in one part of it.
-        let ttl_of_all = match entries.first().filter(|_| parent_leased) {
-            None => Some(Duration::ZERO),
-            Some(_) if self.core.records_names() => None,
-            Some(first) => Some(self.core.name_ttl(&*self.service, since, dir, &first.name)),
-        };
-        let listed = |entry: chiton_wire::DirEntry| {
-            let plus = entry.attr.map(|(attr, lease)| {
-                let ttl = match ttl_of_all {
-                    Some(ttl) => ttl,
-                    None => self.core.name_ttl(&*self.service, since, dir, &entry.name),
-                };
-                Entry { ttl, ..self.entry(since, None, attr, lease) }
-            });
-            Listed { name: entry.name, ino: entry.ino, kind: entry.kind, cookie: entry.cookie, entry: plus }
-        };
-        Ok((entries.into_iter().map(listed).collect(), end))
     }
 
     /// access(2): whether the caller may do `want` (bits of [`chiton_types::access`]; 0: whether it is there).

@@ -51,6 +51,7 @@ mod service;
 mod admin;
 mod client;
 mod limited;
+mod listing;
 mod mounted;
 mod names;
 mod open;

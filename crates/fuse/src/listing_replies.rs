@@ -1,7 +1,7 @@
 //! Listings with attributes that the kernel is about to read, or may not have read yet.
 //!
 //! The kernel starts the lifetime of what a listing says when it reads the reply. If a lease ends between the reply and that moment, the
-//! kernel would believe what it was just told to forget. So whoever ends a lease looks here first:
+//! kernel would keep names and attributes after the notification that they are no longer valid. So the end of a lease begins here:
 //!
 //! ```text
 //!   READDIRPLUS ─▶ asked ─▶ the client lists ─▶ replied ─▶ the kernel reads it ─▶ the next request of the handle, or its release
@@ -44,7 +44,7 @@ enum State {
 }
 
 impl ListingReplies {
-    /// A handle asks for names of a directory: what it was replied before is read.
+    /// A handle asks for names of a directory: the kernel has read the reply to its request before.
     pub(crate) fn asked(&self, handle: u64, dir: Ino) {
         let mut replies = self.replies.lock();
         replies.insert(handle, Reply { dir, state: State::Asked });

@@ -166,7 +166,7 @@ impl Plate {
     }
 
     /// Notes the position that the engine waits for: when it is durable, a request of this plate goes on, or one of another plate. Any thread that used
-    /// the engine may have left a request waiting, so this asks for the commit.
+    /// the engine may have left such a request waiting, so each thread asks for the commit.
     #[inline]
     fn note_wanted(&self, engine: &mut Engine) {
         let Some(position) = engine.durable_wanted() else { return };

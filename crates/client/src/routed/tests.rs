@@ -499,7 +499,7 @@ fn batch_over_plates_keeps_its_order() {
     site.log.lock().clear();
     assert_eq!(batch(&names, true), Ok(all[..4].to_vec()));
     assert_eq!(*site.log.lock(), [&runs[..], &runs[..2]].concat(), "nothing is asked after a failure");
-    // A message that is lost as a whole: what was carried out stands.
+    // One message is lost as a whole. The operations that other plates have carried out stand.
     let lost = Err(Failure::Refused(Refusal::NotConnected));
     let names = [(0, "a"), (1, "lost"), (1, "b"), (0, "c")];
     assert_eq!(batch(&names, false), Ok(vec![at(0, "a"), lost.clone(), lost.clone(), at(0, "c")]));

@@ -68,7 +68,7 @@ fn names_in_parts_are_kept_until_others_change_them() {
     let mut now = first;
     (now[1], now[FILES + 2], now[FILES + 3]) = (None, now[2].take(), Some(made));
     assert_eq!(look_at_all(&other, dir).0, now);
-    // What the client changes, it knows.
+    // The client keeps the names that it changes.
     other.remove("top/huge/f5").expect("removed");
     now[5] = None;
     assert_eq!(look_at_all(&other, dir).0, now);

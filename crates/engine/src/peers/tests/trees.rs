@@ -8,7 +8,7 @@ use super::cluster::Cluster;
 use super::load::Load;
 use crate::step::Progress;
 
-/// What a plate could not free in one pass over a directory it tries again with the next tick, which these schedules do not have.
+/// Steps without progress after which a plate rests. A real one begins again with the next tick, which these schedules do not have.
 const IDLE_TIMES: usize = 3;
 
 impl Cluster {
@@ -51,7 +51,7 @@ impl Cluster {
         }
     }
 
-    /// Nothing is left of removed trees. What was replaced by a rename stays a while.
+    /// Nothing is left of removed trees. An inode that a rename replaced stays a while.
     pub(super) fn check_freed(&mut self) {
         if !matches!(self.load, Load::Trees | Load::TreesWithParts) {
             return;
