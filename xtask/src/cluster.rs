@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::run::{Build, Result, cargo, programs, shown, target};
+use crate::run::{Build, Result, build_release, programs, shown, target};
 
 /// How long the check of all checks lasts.
 const SHORT: &str = "25";
@@ -13,8 +13,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let programs = match is_dev {
         true => programs(Build::Dev)?,
         false => {
-            let packages = ["--package", "chiton", "--package", "chiton-cluster-trial"];
-            shown(cargo(&["build", "--quiet", "--release"]).args(packages))?;
+            build_release(&["--package", "chiton", "--package", "chiton-cluster-trial"])?;
             target().join("release")
         }
     };

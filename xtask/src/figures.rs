@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::run::{Result, captured, cargo, root, shown, target};
+use crate::run::{Result, build_release, captured, root, shown, target};
 use crate::stopwatch::Stopwatch;
 
 const USAGE: &str = "usage: ./x figures cudele|fpfs [--small] [--out DIR] [FIGURE]...";
@@ -30,8 +30,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         plocate();
     }
     println!("figures: building (release)");
-    let packages = ["--package", "chiton", "--package", "chiton-figures"];
-    shown(cargo(&["build", "--quiet", "--release"]).args(packages))?;
+    build_release(&["--package", "chiton", "--package", "chiton-figures"])?;
     let out = wanted.out.unwrap_or_else(|| target().join("figures").join(wanted.paper));
     println!("figures: measuring (the machine should have nothing else to do)");
     let mut measure = Command::new(target().join("release/chiton-figures"));

@@ -1,5 +1,6 @@
 //! Running other programs, and the folders that automation works in.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -48,12 +49,21 @@ pub(crate) enum Build {
     Dev,
 }
 
+/// Builds these packages for speed. The first time takes long, so cargo shows its progress where somebody sees it.
+pub(crate) fn build_release(packages: &[&str]) -> Result<()> {
+    let is_seen = std::io::stderr().is_terminal();
+    if !target().join("release").exists() {
+        println!("the first build in release can take 20 minutes on two cores");
+    }
+    let quiet = if is_seen { [].as_slice() } else { &["--quiet"] };
+    shown(cargo(&["build", "--release"]).args(quiet).args(packages))
+}
+
 /// Builds the programs and returns the folder that they are in.
 pub(crate) fn programs(build: Build) -> Result<PathBuf> {
     match build {
         Build::Release => {
-            let packages = ["--package", "chiton", "--package", "chiton-bench"];
-            shown(cargo(&["build", "--quiet", "--release"]).args(packages))?;
+            build_release(&["--package", "chiton", "--package", "chiton-bench"])?;
             Ok(target().join("release"))
         }
         Build::Dev => {
