@@ -153,7 +153,7 @@ fn follow(monitor: &EtcdMonitor, doing: &'static str) -> Outcome {
     let mut map = monitor.map().map_err(|e| failed(&e))?;
     let left = |map: &ClusterMap| map.plates.iter().filter(|entry| entry.next.is_some()).count() as u64;
     let total = left(&map);
-    let work = Work::begin(doing);
+    let work = Work::counting(doing, "plates");
     let mut watch = monitor.watch(map.epoch);
     while left(&map) > 0 {
         work.count(total.saturating_sub(left(&map)), total);
