@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_model::{Op, XattrHow};
 use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_objects::{LocalObjects, Objects};
 use chiton_transport::Address;
@@ -389,7 +388,7 @@ impl Client {
         self.bytes(&self.caller(), Query::ReadLink { ino })
     }
 
-    fn bytes(&self, caller: &Caller<'_>, query: Query) -> Result<Vec<u8>, Refusal> {
+    pub(crate) fn bytes(&self, caller: &Caller<'_>, query: Query) -> Result<Vec<u8>, Refusal> {
         match self.ask(caller, Call::Query(query))? {
             Answer::Bytes(bytes) => Ok(bytes),
             _ => Err(Refusal::Io),
@@ -419,55 +418,6 @@ impl Client {
             Answer::StatFs(totals) => Ok(totals),
             _ => Err(Refusal::Io),
         }
-    }
-
-    // ---- extended attributes ------------------------------------------------------------------------
-
-    /// Value of an extended attribute.
-    ///
-    /// # Errors
-    /// [`Refusal::NoXattr`].
-    pub fn getxattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Refusal> {
-        // Asked for by kernels before each write.
-        if name.starts_with(b"security.")
-            && self.core.write_behind.of(ino).has_no_xattrs(ino)
-            && self.is_fresh(ino)
-        {
-            return Err(Refusal::NoXattr);
-        }
-        self.bytes(caller, Query::GetXattr { ino, name: name.to_vec() })
-    }
-
-    /// Names of the extended attributes, each ended by NUL.
-    ///
-    /// # Errors
-    /// Those of the connection.
-    pub fn listxattr(&self, caller: &Caller<'_>, ino: Ino) -> Result<Vec<u8>, Refusal> {
-        self.bytes(caller, Query::ListXattr { ino })
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// As setxattr(2).
-    pub fn setxattr(
-        &self,
-        caller: &Caller<'_>,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        how: XattrHow,
-    ) -> Result<(), Refusal> {
-        let op = Op::SetXattr { ino, name: name.to_vec(), value: value.to_vec(), how };
-        self.ask(caller, Call::Op { op, open: false }).map(drop)
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// [`Refusal::NoXattr`].
-    pub fn removexattr(&self, caller: &Caller<'_>, ino: Ino, name: &[u8]) -> Result<(), Refusal> {
-        self.ask(caller, Call::Op { op: Op::RemoveXattr { ino, name: name.to_vec() }, open: false }).map(drop)
     }
 
     // ---- everything ---------------------------------------------------------------------------------

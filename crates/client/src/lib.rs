@@ -67,6 +67,7 @@ mod resolve;
 mod stat_each;
 
 mod write_behind;
+mod xattrs;
 
 mod cache;
 mod cache_invalidation;

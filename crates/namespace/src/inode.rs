@@ -153,6 +153,7 @@ impl Inode {
         let flag = |of_row: u8, of_attr: u8| if self.has(of_row) { of_attr } else { 0 };
         flag(ACCESS_LIST, Attr::ACCESS_LIST)
             | flag(DEFAULT_LIST, Attr::DEFAULT_LIST)
+            | flag(XATTRS, Attr::XATTRS)
             | flag(IMMUTABLE, Attr::IMMUTABLE)
             | flag(APPEND_ONLY, Attr::APPEND_ONLY)
             | match self.node.share() {

@@ -99,7 +99,7 @@ pub struct Attr {
     /// The directory where it was born or moved to last (itself for the root).
     pub parent: Ino,
     /// Bits: [`Attr::ACCESS_LIST`], [`Attr::DEFAULT_LIST`], [`Attr::IMMUTABLE`], [`Attr::APPEND_ONLY`], [`Attr::HAS_PARTS`],
-    /// [`Attr::PART`].
+    /// [`Attr::PART`], [`Attr::XATTRS`].
     pub flags: u8,
     /// Position of the last change.
     pub position: Position,
@@ -120,9 +120,11 @@ impl Attr {
     pub const HAS_PARTS: u8 = 16;
     /// A part of the directory that is its parent.
     pub const PART: u8 = 32;
+    /// Extended attributes; lists are among them.
+    pub const XATTRS: u8 = 64;
     /// All there are.
     pub const FLAGS: u8 =
-        Attr::ACCESS_LIST | Attr::DEFAULT_LIST | Attr::SETTABLE | Attr::HAS_PARTS | Attr::PART;
+        Attr::ACCESS_LIST | Attr::DEFAULT_LIST | Attr::SETTABLE | Attr::HAS_PARTS | Attr::PART | Attr::XATTRS;
 
     /// True if everybody may search this directory.
     pub fn is_open(&self) -> bool {

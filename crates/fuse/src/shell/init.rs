@@ -73,7 +73,8 @@ impl Shell {
         };
         // Not FUSE_ATOMIC_O_TRUNC: the kernel would have the open empty a file before it sees that it is being
         // executed, and refuses the open. Not FUSE_POSIX_ACL: the kernel would check permissions itself, with a getattr for each
-        // create and unlink.
+        // create and unlink. Not FUSE_READDIRPLUS_AUTO: with it the kernel asks for attributes only while names are looked up
+        // between the pages of a listing, and `find` and `rm -r` read many pages first: then each name takes a LOOKUP.
         [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
@@ -82,7 +83,6 @@ impl Shell {
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_EXPORT_SUPPORT,
             InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_CACHE_SYMLINKS,

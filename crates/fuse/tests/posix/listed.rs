@@ -1,6 +1,8 @@
 //! Listings with attributes, which the kernel keeps, while another mount changes what they said.
 
+use std::ffi::{CString, OsStr};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,4 +78,53 @@ fn what_a_listing_said_ends_with_a_change_also_in_parts() {
     set(&top, Some("huge: always")).expect("the policy is set");
     fs::create_dir(top.join("dir")).expect("made");
     lists_beside_changes(&mounts, "top/dir");
+}
+
+/// Files of a directory that is scanned, and of one that is split.
+const SCANNED: usize = 2000;
+
+/// An extended attribute of a file that has none, as `ls -l` asks for it.
+fn lacks_xattr(path: &Path, name: &OsStr) {
+    let [path, name] = [path.as_os_str(), name].map(|text| CString::new(text.as_bytes()).expect("no NUL"));
+    // SAFETY: both texts end with NUL, and no buffer is given.
+    let len = unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+    assert_eq!((len, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENODATA)));
+}
+
+/// Scans a directory as `find` and `ls -l` do: first all names, then each of them.
+fn scan(dir: &Path) {
+    let paths: Vec<_> =
+        fs::read_dir(dir).expect("listed").map(|entry| entry.expect("an entry").path()).collect();
+    assert_eq!(paths.len(), SCANNED);
+    for path in paths {
+        assert!(fs::symlink_metadata(&path).expect("there").is_file());
+        lacks_xattr(&path, OsStr::new("system.posix_acl_access"));
+        lacks_xattr(&path, OsStr::new("security.selinux"));
+    }
+}
+
+#[test]
+fn a_scan_asks_for_pages_and_not_for_names() {
+    let (mounts, client) = TwoMounts::with_client();
+    let (a, b) = (mounts.a.dir.join("dir"), mounts.b.dir.join("dir"));
+    fs::create_dir(&a).expect("made");
+    for n in 0..SCANNED {
+        fs::write(a.join(format!("f{n}")), b"").expect("written");
+    }
+    // For a moment after a lease was recalled, nobody is given one.
+    let least = (0..20).map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let before = client.messages();
+        scan(&b);
+        client.messages() - before
+    });
+    let least = least.min().expect("rounds");
+    assert!(least < SCANNED as u64 / 20, "{least} messages for {SCANNED} files");
+    let before = client.messages();
+    for entry in fs::read_dir(&b).expect("listed") {
+        fs::remove_file(entry.expect("an entry").path()).expect("removed");
+    }
+    let messages = client.messages() - before;
+    assert!(messages < SCANNED as u64 * 11 / 10, "{messages} messages to remove {SCANNED} files");
+    assert_eq!(fs::read_dir(&a).expect("listed").count(), 0);
 }

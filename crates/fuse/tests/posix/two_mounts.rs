@@ -29,10 +29,16 @@ pub(crate) struct TwoMounts {
 impl TwoMounts {
     /// Both mounts use a connection.
     pub(crate) fn new() -> TwoMounts {
+        TwoMounts::with_client().0
+    }
+
+    /// Both mounts use a connection. The client is that of `b`.
+    pub(crate) fn with_client() -> (TwoMounts, Arc<Client>) {
         let (served, address) = TwoMounts::serve(1);
+        let client = connected(&address);
         let (mount_a, a) = mount(&served, connected(&address), "a");
-        let (mount_b, b) = mount(&served, connected(&address), "b");
-        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
+        let (mount_b, b) = mount(&served, client.clone(), "b");
+        (TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }, client)
     }
 
     /// The server is in the process of `a`, which was alone at first.

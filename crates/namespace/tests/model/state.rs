@@ -284,7 +284,8 @@ impl Node {
 
     pub(crate) fn lists(&self) -> u8 {
         let flag = |name, flag| if self.xattrs.contains_key(name) { flag } else { 0 };
-        flag(ACL_ACCESS, Attr::ACCESS_LIST) | flag(ACL_DEFAULT, Attr::DEFAULT_LIST)
+        let any = if self.xattrs.is_empty() { 0 } else { Attr::XATTRS };
+        any | flag(ACL_ACCESS, Attr::ACCESS_LIST) | flag(ACL_DEFAULT, Attr::DEFAULT_LIST)
     }
 
     /// Whether a capability counts over it.
