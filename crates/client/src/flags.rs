@@ -43,6 +43,11 @@ impl OpenFlags {
     /// O_RDWR alone.
     pub const READ_WRITE: OpenFlags = OpenFlags { write: true, ..OpenFlags::READ };
 
+    /// Whether nothing can be changed through it.
+    pub(crate) fn reads_only(self) -> bool {
+        self.read && !self.write && !self.truncate
+    }
+
     /// From the flags of open(2) on Linux. 0x20 is `__FMODE_EXEC`, which FUSE passes on.
     pub fn from_linux(flags: i32) -> OpenFlags {
         let accmode = flags & 0o3;

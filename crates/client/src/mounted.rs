@@ -22,7 +22,7 @@ impl Client {
     /// # Errors
     /// [`Refusal::NotDir`], [`Refusal::Access`].
     pub fn opendir(&self, caller: &Caller<'_>, dir: Ino) -> Result<(), Refusal> {
-        match self.ask(caller, Call::Query(Query::Open { ino: dir, want: access::READ }))? {
+        match self.ask(caller, Call::Query(Query::Open { ino: dir, want: access::READ, content: false }))? {
             Answer::Attr { .. } => Ok(()),
             _ => Err(Refusal::Io),
         }

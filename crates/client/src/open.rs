@@ -1,8 +1,10 @@
 //! Open files: creating, opening, and what the data layer does with them; locks.
 
+use std::time::Duration;
+
 use chiton_model::{Make, Op};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Refusal};
-use chiton_wire::{Answer, Call, LeaseMode, Lock, LockKind, Query};
+use chiton_wire::{Answer, Call, Content, LeaseMode, Lock, LockKind, Query};
 
 use crate::client::{Client, Entry, Lookup};
 use crate::data::Whence;
@@ -96,12 +98,17 @@ impl Client {
     fn open_entry(&self, caller: &Caller<'_>, ino: Ino, flags: OpenFlags) -> Result<(Entry, u64), Refusal> {
         let since = self.since();
         let changes = self.files.changes();
-        let query = Query::Open { ino, want: flags.want() };
-        let Answer::Attr { attr, lease, .. } = self.ask(caller, Call::Query(query))? else {
-            return Err(Refusal::Io);
+        let content = flags.reads_only() && !flags.direct && !self.core.embedded;
+        let asked_at = self.core.world.monotonic();
+        let query = Query::Open { ino, want: flags.want(), content };
+        let (attr, lease, content) = match self.ask(caller, Call::Query(query))? {
+            Answer::Attr { attr, lease, .. } => (attr, lease, None),
+            Answer::Map { attr, lease, content } => (attr, lease, Some((content, asked_at))),
+            _ => return Err(Refusal::Io),
         };
         self.core.cache.learn_attr(self.service.recalls(), since, &attr, lease);
-        let fh = self.opened(caller, attr.clone(), lease, (since.recalls, changes), flags)?;
+        let before = (since.recalls, changes);
+        let fh = self.opened_with(caller, attr.clone(), lease, before, flags, content)?;
         Ok((self.entry(since, None, attr, lease), fh))
     }
 
@@ -114,12 +121,26 @@ impl Client {
         before: (Mark, Mark),
         flags: OpenFlags,
     ) -> Result<u64, Refusal> {
+        self.opened_with(caller, attr, lease, before, flags, None)
+    }
+
+    /// The same, where the answer said what the content is, to a question that was asked at that moment.
+    fn opened_with(
+        &self,
+        caller: &Caller<'_>,
+        attr: Attr,
+        lease: LeaseMode,
+        before: (Mark, Mark),
+        flags: OpenFlags,
+        content: Option<(Content, Duration)>,
+    ) -> Result<u64, Refusal> {
         let ino = attr.ino;
         if attr.flags & Attr::APPEND_ONLY != 0 && flags.write && (!flags.append || flags.truncate) {
             self.service.closed(ino);
             return Err(Refusal::NotPermitted);
         }
-        self.files.open(caller, attr, lease, before, flags).inspect_err(|_| self.service.closed(ino))
+        let opened = self.files.open(caller, attr, lease, before, flags, content);
+        opened.inspect_err(|_| self.service.closed(ino))
     }
 
     /// At most `len` bytes from `offset`; fewer only at the end of the file.

@@ -114,7 +114,7 @@ impl Engine {
             }
             Call::Query(Query::StatEach { .. }) => self.stat_each(task, slot, m),
             Call::Query(query) => {
-                if let Query::Open { ino, want } = query
+                if let Query::Open { ino, want, .. } = query
                     && want & access::WRITE != 0
                 {
                     self.shards.opened_decoupled(*ino, task.session, &request.cred, &self.clients)?;

@@ -72,7 +72,7 @@ impl QueryHandler<'_> {
                 let attr = self.shards.ns.attr(*ino)?;
                 self.attr_answer(attr)
             }
-            Query::Open { ino, want } => self.open(*ino, *want),
+            Query::Open { ino, want, content } => self.open(*ino, *want, *content),
             Query::Access { ino, want } => {
                 self.shards.ns.access(self.cred, *ino, *want)?;
                 Ok(Answer::Done)
@@ -178,7 +178,7 @@ impl QueryHandler<'_> {
         self.clients.parent_leased(dir, self.slot, self.m)
     }
 
-    pub(crate) fn open(&mut self, ino: Ino, want: u8) -> Result<Answer, Stop> {
+    pub(crate) fn open(&mut self, ino: Ino, want: u8, content: bool) -> Result<Answer, Stop> {
         let attr = self.shards.ns.attr(ino)?;
         if attr.kind == Kind::Dir && want & access::WRITE != 0 {
             return Err(Refusal::IsDir.into());
@@ -187,7 +187,13 @@ impl QueryHandler<'_> {
             self.shards.ns.access(self.cred, ino, want)?;
         }
         self.write_back(&attr)?;
-        let answer = self.attr_answer(attr)?;
+        let has_content = content && want & access::READ != 0 && attr.kind == Kind::File && attr.size > 0;
+        let answer = if has_content {
+            self.await_attr(&attr)?;
+            self.mapped(attr, 0, 1)?
+        } else {
+            self.attr_answer(attr)?
+        };
         self.clients.opens.add(ino, self.slot);
         Ok(answer)
     }
@@ -283,6 +289,11 @@ impl QueryHandler<'_> {
         let attr = self.shards.ns.attr(ino)?;
         self.may_read(ino)?;
         self.write_back(&attr)?;
+        self.mapped(attr, offset, len)
+    }
+
+    fn mapped(&mut self, attr: Attr, offset: u64, len: u64) -> Result<Answer, Stop> {
+        let ino = attr.ino;
         let content = match self.shards.ns.map(ino, offset, len)? {
             Mapped::Inline(bytes) => Content::Inline(bytes),
             Mapped::Extents(start, end, extents) => Content::Extents { start, end, extents },

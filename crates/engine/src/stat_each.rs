@@ -89,7 +89,7 @@ impl Engine {
             self.may_call(&Call::Query(match target {
                 StatTarget::Inode(ino) => Query::GetAttr { ino: *ino },
                 StatTarget::Name { parent, name } => Query::Lookup { parent: *parent, name: name.clone() },
-                StatTarget::Open { ino, want } => Query::Open { ino: *ino, want: *want },
+                StatTarget::Open { ino, want } => Query::Open { ino: *ino, want: *want, content: false },
             }))?;
         }
         self.await_peers_at(target.place())?;
@@ -139,7 +139,7 @@ impl QueryHandler<'_> {
                 attr
             }
             StatTarget::Open { ino, want } => {
-                return match self.open(*ino, *want)? {
+                return match self.open(*ino, *want, false)? {
                     Answer::Attr { attr, lease, .. } => Ok(Stat::Attr { attr, lease }),
                     _ => Err(Refusal::Io.into()),
                 };

@@ -24,7 +24,7 @@ impl Call {
     pub fn visit_footprint<E>(&self, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
         match self {
             Call::Query(query) => match query {
-                Query::Open { ino, want } => visit(*ino, want & access::WRITE != 0),
+                Query::Open { ino, want, .. } => visit(*ino, want & access::WRITE != 0),
                 Query::GetXattr { name, .. } if is_policy_attribute(name) => Ok(()),
                 Query::Lookup { parent: ino, .. }
                 | Query::GetAttr { ino }

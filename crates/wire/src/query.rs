@@ -28,6 +28,9 @@ choice! {
             ino: Ino,
             /// Bits; 0 for O_PATH-like opens without a check.
             want: u8 as Access,
+            /// Of a file that is not empty: the answer is that of [`Query::Map`] for the first byte, so that a small file takes one
+            /// message to be read. `want` has to ask for reading.
+            content: bool,
         }
         /// Permission check alone (access(2)).
         35 Access {

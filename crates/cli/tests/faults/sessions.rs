@@ -21,7 +21,7 @@ fn wave(socket: &std::path::Path, first: usize) {
     let mut clients = Vec::new();
     for n in first..first + WAVE {
         let peer = Peer::begin(socket, &identity);
-        let opened = peer.ask(Call::Query(Query::Open { ino: Ino::ROOT, want: 0 }));
+        let opened = peer.ask(Call::Query(Query::Open { ino: Ino::ROOT, want: 0, content: false }));
         assert!(opened.is_ok() || opened == Err(Failure::SessionGone), "{opened:?}");
         let lock = Lock {
             ino: Ino::ROOT,

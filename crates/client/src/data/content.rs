@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use chiton_model::{CHUNK_BYTES, Extent};
 
+use chiton_wire::Content as Stored;
+
 use super::extent_map::ExtentMap;
 
 /// Extents that are remembered of one file: past it, the map is forgotten and asked for again.
@@ -94,6 +96,25 @@ impl Chunks {
 }
 
 impl Content {
+    /// Takes in what the server answered of the bytes from `start` on. `false`: it says nothing of them.
+    pub(super) fn install(&mut self, stored: Stored, at: u64) -> bool {
+        match stored {
+            Stored::Inline(bytes) => *self = Content::Inline(bytes),
+            Stored::Extents { start, end, extents } => {
+                if start > at || end <= at {
+                    return false;
+                }
+                if !matches!(self, Content::Blocks(_)) {
+                    *self = Content::Blocks(Chunks::default());
+                }
+                if let Content::Blocks(chunks) = self {
+                    chunks.install(start..end, &extents);
+                }
+            }
+        }
+        true
+    }
+
     /// How far the content is known from `offset` on, at most to `end`.
     pub(super) fn known_to(&self, offset: u64, end: u64) -> u64 {
         match self {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use chiton_runtime::sync::{Condvar, Mutex, MutexGuard};
 use chiton_types::{Attr, BlockId, Cred, Ino, Refusal, Time};
-use chiton_wire::{Grown, LeaseMode};
+use chiton_wire::{Content as Stored, Grown, LeaseMode};
 
 use super::budget::Budget;
 use super::buffer::DirtyBuffer;
@@ -232,6 +232,15 @@ impl Inner {
         self.lease = lease;
         if self.size == 0 && self.attr.size == 0 && !self.is_dirty() && !self.in_flight {
             self.content = Content::Inline(Vec::new());
+        }
+    }
+
+    /// An answer that is as new as these attributes says what the first bytes are, to a question of that moment.
+    pub(super) fn learn(&mut self, content: Stored, asked_at: Duration) {
+        let is_changing = self.is_dirty() || self.in_flight || self.cloning > 0;
+        // What an answer does not say is asked for by the first read.
+        if !is_changing && matches!(self.content, Content::Unknown) && self.content.install(content, 0) {
+            self.content_at = asked_at;
         }
     }
 

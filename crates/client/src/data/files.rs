@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use chiton_objects::block::encoded_bytes;
 use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::{Condvar, Mutex, RwLock};
 use chiton_runtime::thread::{self, JoinHandle};
 use chiton_types::{Attr, BlockId, Cred, Ino, Position, Refusal};
-use chiton_wire::LeaseMode;
+use chiton_wire::{Content as Stored, LeaseMode};
 use hashbrown::HashMap;
 
 use super::block_io::BlockIo;
@@ -115,7 +116,7 @@ impl Files {
 
     /// Opens a file that the service has already counted as opened. `attr` and `lease` are from its answer, `mark` was
     /// taken from [`Service::recalls`] before it was asked, `changes` from [`Files::changes`]. With O_TRUNC the file is
-    /// emptied (unless it was just made).
+    /// emptied (unless it was just made). `content`: what the answer says of the first bytes, and when it was asked for.
     ///
     /// # Errors
     /// Those of a truncation; then nothing is open.
@@ -126,23 +127,31 @@ impl Files {
         lease: LeaseMode,
         (mark, changes): (Mark, Mark),
         flags: OpenFlags,
+        content: Option<(Stored, Duration)>,
     ) -> Result<u64, Refusal> {
         let ino = attr.ino;
+        let position = attr.position;
         let just_made = lease == LeaseMode::Exclusive && attr.size == 0 && attr.mtime == attr.btime;
         let file = self.enter(&attr);
         let reported = {
             let mut inner = file.lock();
             let recalled = inner.recalling || self.service.recalls().recalled_since(mark, ino);
+            let is_changed = self.changes.recalled_since(changes, ino);
+            let mut is_current = !is_changed && position >= inner.attr.position;
             if self.options.data != DataMode::Linearizable {
                 // Close-to-open: what was cached holds if nobody has changed the file since.
                 inner.lease = LeaseMode::None;
                 inner.grant(LeaseMode::None, attr);
-            } else if self.changes.recalled_since(changes, ino) {
+            } else if is_changed {
                 // What was done here since is not in it: its place among positions may be known to nobody yet.
             } else if !recalled && lease >= inner.lease && lease > LeaseMode::None {
                 inner.grant(lease, attr);
             } else {
                 inner.adopt(attr);
+                is_current = false;
+            }
+            if let Some((content, asked_at)) = content.filter(|_| is_current) {
+                inner.learn(content, asked_at);
             }
             self.place_appended(&mut inner);
             inner.failures

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use chiton_runtime::sync::MutexGuard;
 use chiton_types::{Attr, Cred, Ino, Position, Refusal, SessionId};
-use chiton_wire::{Answer, Call, Content as Stored, LeaseMode, Query};
+use chiton_wire::{Answer, Call, LeaseMode, Query};
 
-use super::content::{Chunks, Content};
+use super::content::Content;
 use super::file::{FileState, Inner};
 use super::files::Files;
 use super::options::DataMode;
@@ -157,7 +157,9 @@ impl Files {
             }
             self.place_appended(&mut inner);
             inner.content_at = asked_at;
-            install(&mut inner.content, content, &range)?;
+            if !inner.content.install(content, range.start) {
+                return Err(Refusal::Io);
+            }
             return Ok((inner, keep));
         }
     }
@@ -228,23 +230,4 @@ fn refusal_of(error: CallError) -> Refusal {
         CallError::Refused(refusal) => refusal,
         CallError::NeedGroups => Refusal::Access,
     }
-}
-
-/// Takes in a piece of the file's map that the server answered.
-fn install(content: &mut Content, stored: Stored, range: &Range<u64>) -> Result<(), Refusal> {
-    match stored {
-        Stored::Inline(bytes) => *content = Content::Inline(bytes),
-        Stored::Extents { start, end, extents } => {
-            if start > range.start || end <= range.start {
-                return Err(Refusal::Io);
-            }
-            if !matches!(content, Content::Blocks(_)) {
-                *content = Content::Blocks(Chunks::default());
-            }
-            if let Content::Blocks(chunks) = content {
-                chunks.install(start..end, &extents);
-            }
-        }
-    }
-    Ok(())
 }

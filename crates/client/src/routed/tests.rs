@@ -206,7 +206,7 @@ fn each_call_goes_to_the_plate_of_its_inode() {
         Call::Batch { ops: vec![make(there, "a"), make(there, "b")], stop_on_failure: false },
         Call::Query(Query::Lookup { parent: there, name: name("a") }),
         Call::Query(Query::GetAttr { ino: there }),
-        Call::Query(Query::Open { ino: there, want: access::READ }),
+        Call::Query(Query::Open { ino: there, want: access::READ, content: false }),
         Call::Query(Query::Access { ino: there, want: access::READ }),
         Call::Query(Query::ReadDir { dir: there, cookie: 0, entries_max: 9, plus: true, part_end: None }),
         Call::Query(Query::ReadDir { dir: there, cookie: 0, entries_max: 9, plus: false, part_end: None }),
@@ -319,7 +319,7 @@ fn stats(plate: u16, targets: &[StatTarget]) -> Result<Answer, CallError> {
         let query = match target {
             StatTarget::Inode(ino) => Query::GetAttr { ino: *ino },
             StatTarget::Name { parent, name } => Query::Lookup { parent: *parent, name: name.clone() },
-            StatTarget::Open { ino, want } => Query::Open { ino: *ino, want: *want },
+            StatTarget::Open { ino, want } => Query::Open { ino: *ino, want: *want, content: false },
         };
         match tree(plate, &Call::Query(query)) {
             Ok(Answer::Attr { attr, lease, .. }) => Ok(Stat::Attr { attr, lease }),

@@ -178,7 +178,7 @@ fn session_that_is_over_at_one_plate_loses_nothing_at_another() {
     assert_eq!(site.client.service().commit(Position(0)), Ok(()), "said once");
     assert_eq!(site.servers[0].0.lock().durable, 1);
     assert_eq!(site.servers[0].0.lock().opens.get(&kept), Some(&1));
-    let open = Call::Query(Query::Open { ino: kept, want: 4 });
+    let open = Call::Query(Query::Open { ino: kept, want: 4, content: false });
     site.client.service().call(&Cred::ROOT, open).expect("the other session goes on");
 }
 

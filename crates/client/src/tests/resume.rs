@@ -282,7 +282,9 @@ fn closes_wait_for_company_and_opens_are_declared_again() {
     for &ino in &inos[..35] {
         client.closed(ino);
     }
-    client.call(&Cred::ROOT, Call::Query(Query::Open { ino: inos[39], want: 4 })).expect("opened");
+    client
+        .call(&Cred::ROOT, Call::Query(Query::Open { ino: inos[39], want: 4, content: false }))
+        .expect("opened");
     assert!(server.0.lock().close_messages <= 3, "closes travel together");
     server.0.lock().restart();
     create(&client, "after", false).expect("made");

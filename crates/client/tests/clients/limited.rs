@@ -259,7 +259,7 @@ fn questions(out_file: Ino, out_dir: Ino) -> Vec<Query> {
         Query::Lookup { parent: out_dir, name: name("key") },
         Query::GetAttr { ino: out_file },
         Query::GetAttr { ino: out_dir },
-        Query::Open { ino: out_file, want: 0 },
+        Query::Open { ino: out_file, want: 0, content: false },
         Query::Access { ino: out_file, want: 0 },
         Query::ReadDir { dir: out_dir, cookie: 0, entries_max: 10, plus: true, part_end: Some(0) },
         Query::Parts { dir: out_dir },

@@ -9,6 +9,7 @@ mod open_each;
 mod part_leases;
 mod paths;
 mod plates;
+mod reads;
 mod removed;
 mod restarts;
 mod rights;

@@ -155,7 +155,9 @@ fn a_writer_is_asked_to_write_back_before_others_read() {
     // stat asks nobody: it says so by giving no lease.
     let (attr, lease) = reader.getattr(ino).expect("there");
     assert_eq!((attr.size, lease), (0, LeaseMode::None));
-    let Ok(Answer::Attr { attr, lease, .. }) = reader.query(Query::Open { ino, want: access::READ }) else {
+    let Ok(Answer::Attr { attr, lease, .. }) =
+        reader.query(Query::Open { ino, want: access::READ, content: false })
+    else {
         panic!("not opened")
     };
     assert_eq!((attr.size, lease), (8, LeaseMode::Shared));
@@ -254,14 +256,14 @@ fn who_writes_under_a_lazy_policy_is_asked_only_when_the_file_is_closed() {
     for policy in ["data: lazy", "data: close_to_open", "hdfs"] {
         set(policy.as_bytes());
         let ino = writer.create(Ino::ROOT, policy);
-        writer.query(Query::Open { ino, want: access::WRITE }).expect("open");
+        writer.query(Query::Open { ino, want: access::WRITE, content: false }).expect("open");
         // The first session holds all files; the server recalls this one once.
-        reader.query(Query::Open { ino, want: access::READ }).expect("open");
+        reader.query(Query::Open { ino, want: access::READ, content: false }).expect("open");
         let lease = Call::Lease { ino, mode: LeaseMode::Exclusive };
         writer.try_call(lease.clone()).expect("a lease");
         write(ino, b"some");
         let before = asked.load(Ordering::SeqCst);
-        reader.query(Query::Open { ino, want: access::READ }).expect("open");
+        reader.query(Query::Open { ino, want: access::READ, content: false }).expect("open");
         assert_eq!(read(ino), ("some".to_owned(), LeaseMode::None), "{policy}");
         write(ino, b"some more");
         assert_eq!(read(ino), ("some more".to_owned(), LeaseMode::None), "{policy}");

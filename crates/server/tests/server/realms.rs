@@ -208,7 +208,7 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
                 chmod(f),
                 chmod(job),
                 rename(dir, "f", dir, "g"),
-                Call::Query(Query::Open { ino: f, want: access::WRITE }),
+                Call::Query(Query::Open { ino: f, want: access::WRITE, content: false }),
                 Call::Lease { ino: f, mode: LeaseMode::Exclusive },
                 // Its root, and the directories above that.
                 rename(out, "job", out, "other"),
@@ -233,7 +233,7 @@ fn block_keeps_others_out_and_block_writes_lets_them_look() {
                 Call::Query(Query::GetAttr { ino: f }),
                 Call::Query(Query::Lookup { parent: dir, name: name("f") }),
                 Call::Query(Query::Lookup { parent: out, name: name("job") }),
-                Call::Query(Query::Open { ino: f, want: access::READ }),
+                Call::Query(Query::Open { ino: f, want: access::READ, content: false }),
                 Call::Query(Query::ReadDir {
                     dir: job,
                     cookie: 0,

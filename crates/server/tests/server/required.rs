@@ -12,7 +12,7 @@ fn op(op: Op) -> Call {
 }
 
 fn open(ino: Ino, want: u8) -> Call {
-    Call::Query(Query::Open { ino, want })
+    Call::Query(Query::Open { ino, want, content: false })
 }
 
 fn chmod(ino: Ino) -> Call {

@@ -10,7 +10,7 @@ use chiton_types::{Ino, Mode, Refusal, Time, access};
 use chiton_wire::{Answer, Call, Failure, Grown, LeaseMode, Query, Recall};
 
 fn open(s: &EmbeddedSession, ino: Ino) {
-    let opened = s.query(Query::Open { ino, want: access::READ });
+    let opened = s.query(Query::Open { ino, want: access::READ, content: false });
     assert!(matches!(opened, Ok(Answer::Attr { .. })), "{opened:?}");
 }
 

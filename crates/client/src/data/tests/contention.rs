@@ -275,7 +275,7 @@ fn an_open_that_was_answered_before_a_file_was_written_and_forgotten_is_not_beli
         let (attr, lease, mark) = session.ask_open(ino);
         what();
         let flags = OpenFlags::READ_WRITE;
-        let fh = caller(|c| files.open(c, attr, lease, (mark, changes), flags)).expect("open");
+        let fh = caller(|c| files.open(c, attr, lease, (mark, changes), flags, None)).expect("open");
         let all = member.all(fh);
         files.release(fh).expect("release");
         all

@@ -457,13 +457,28 @@ impl Door for Session {
         let changes = files.changes();
         let (attr, lease, mark) = self.make();
         let ino = attr.ino;
-        (ino, caller(|c| files.open(c, attr, lease, (mark, changes), OpenFlags::READ_WRITE)).expect("open"))
+        (
+            ino,
+            caller(|c| files.open(c, attr, lease, (mark, changes), OpenFlags::READ_WRITE, None))
+                .expect("open"),
+        )
     }
 
     fn open(&self, files: &Files, ino: Ino, flags: OpenFlags) -> u64 {
         let changes = files.changes();
+        if flags.reads_only() {
+            // As Query::Open that asks for the content.
+            let (mark, asked_at) = (self.recalls.now(), Duration::ZERO);
+            let query = Query::Map { ino, offset: 0, len: 1 };
+            let Ok(Answer::Map { attr, lease, content }) = self.server.answer(self.id, Call::Query(query))
+            else {
+                panic!("a file is opened");
+            };
+            let content = Some((content, asked_at));
+            return caller(|c| files.open(c, attr, lease, (mark, changes), flags, content)).expect("open");
+        }
         let (attr, lease, mark) = self.ask_open(ino);
-        caller(|c| files.open(c, attr, lease, (mark, changes), flags)).expect("open")
+        caller(|c| files.open(c, attr, lease, (mark, changes), flags, None)).expect("open")
     }
 
     fn stat(&self, ino: Ino) -> Attr {

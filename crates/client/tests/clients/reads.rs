@@ -1,0 +1,50 @@
+//! Reading files that others have made: the messages that it takes.
+
+use chiton_client::{Client, OpenFlags};
+use chiton_types::Ino;
+
+use crate::site::Site;
+
+/// As long as what is kept in the inode, as a small file in blocks, and longer than what one answer says of the map.
+const LENGTHS: [usize; 3] = [100, 20 << 10, 3 << 20];
+
+/// Opens, reads and closes; and the messages until it was read.
+fn read(client: &Client, ino: Ino, len: usize) -> (Vec<u8>, u64) {
+    let before = client.messages();
+    let fh = client.open(&client.caller(), ino, OpenFlags::READ).expect("opened");
+    let content = client.read(fh, 0, len + 1).expect("read");
+    let messages = client.messages() - before;
+    client.release(fh).expect("closed");
+    (content, messages)
+}
+
+#[test]
+fn opening_brings_the_content_of_a_small_file_with_it() {
+    for plates in [1, 2] {
+        let site = Site::with_plates(plates);
+        let (writer, reader) = (site.connected(), site.connected());
+        for len in LENGTHS {
+            let path = format!("f{len}");
+            let bytes: Vec<u8> = (0..len).map(|n| n as u8 ^ (n >> 8) as u8).collect();
+            writer.create_file(&path, &bytes).expect("made");
+            let ino = reader.stat(&path).expect("found").ino;
+            let (content, messages) = read(&reader, ino, len);
+            assert!(content == bytes, "{len} bytes, {plates} plates");
+            assert!(messages <= if len < LENGTHS[2] { 1 } else { 2 }, "{messages} messages for {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn what_came_with_an_open_ends_with_a_change() {
+    let site = Site::with_plates(1);
+    let (writer, reader) = (site.connected(), site.connected());
+    let ino = writer.create_file("f", b"first").expect("made").ino;
+    let mine = writer.open(&writer.caller(), ino, OpenFlags::WRITE).expect("opened");
+    for round in 0..50u8 {
+        let fh = reader.open(&reader.caller(), ino, OpenFlags::READ).expect("opened");
+        writer.write(&writer.caller(), mine, 0, &[round; 5]).expect("written");
+        assert_eq!(reader.read(fh, 0, 10).expect("read"), [round; 5], "round {round}");
+        reader.release(fh).expect("closed");
+    }
+}
