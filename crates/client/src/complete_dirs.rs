@@ -36,7 +36,7 @@ pub(crate) struct CompleteDirs {
 struct Listing {
     /// Before the first part.
     since: Since,
-    /// The part that follows begins here.
+    /// All names up to here are noted: the part that follows begins here or before, where a kernel took less than it was given.
     cookie: u64,
     names: HashSet<u64>,
 }
@@ -111,7 +111,7 @@ impl CompleteDirs {
     pub(crate) fn listed(&mut self, dir: Ino, part: Part<'_>, holds: impl Fn(Since) -> bool) {
         let before = self.listings.remove(&dir);
         self.noted -= before.as_ref().map_or(0, |listing| listing.names.len());
-        let follows = |listing: &Listing| listing.cookie == part.cookie;
+        let follows = |listing: &Listing| part.cookie <= listing.cookie;
         let mut listing = match before {
             _ if part.cookie == 0 => Listing { since: part.since, cookie: 0, names: HashSet::new() },
             Some(listing) if follows(&listing) => listing,
@@ -122,7 +122,7 @@ impl CompleteDirs {
         }
         for (name, cookie) in part.names {
             listing.names.insert(name.hash64());
-            listing.cookie = cookie;
+            listing.cookie = listing.cookie.max(cookie);
         }
         if part.end {
             return self.learn(dir, listing.names);

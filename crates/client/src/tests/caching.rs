@@ -222,6 +222,7 @@ fn a_directory_that_was_listed_to_its_end_is_known_wholly() {
     let nothing = |_: &Cache, _: &Recalls| {};
     check("at once", &[(0, 0, 3, true)], &nothing, true);
     check("in parts", &[(0, 0, 1, false), (10, 1, 2, false), (20, 2, 3, true)], &nothing, true);
+    check("in parts that overlap", &[(0, 0, 2, false), (10, 1, 2, false), (20, 2, 3, true)], &nothing, true);
     check("not to the end", &[(0, 0, 1, false), (10, 1, 3, false)], &nothing, false);
     check("not from the start", &[(10, 1, 3, true)], &nothing, false);
     check("with a gap", &[(0, 0, 1, false), (20, 2, 3, true)], &nothing, false);

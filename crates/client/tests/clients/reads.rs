@@ -48,3 +48,39 @@ fn what_came_with_an_open_ends_with_a_change() {
         reader.release(fh).expect("closed");
     }
 }
+
+#[test]
+fn names_that_a_listing_lacks_are_absent_without_a_question() {
+    let site = Site::with_plates(1);
+    let (client, other) = (site.connected(), site.connected());
+    let dir = client.mkdir_all("dir").expect("made").ino;
+    for n in 0..300 {
+        client.create_file(format!("dir/f{n}"), b"").expect("made");
+    }
+    let list = |client: &Client| {
+        let (mut cookie, mut names) = (0, 0);
+        loop {
+            let (entries, end) = client.readdir(&client.caller(), dir, cookie, 100, true).expect("listed");
+            names += entries.len();
+            cookie = entries.last().map_or(cookie, |entry| entry.cookie);
+            if end {
+                return names;
+            }
+        }
+    };
+    assert_eq!(list(&other), 300);
+    let mut least = u64::MAX;
+    for round in 0..20 {
+        chiton_runtime::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(list(&client), 300 + 10 * round);
+        let before = client.messages();
+        for n in 0..10 {
+            let name = format!("new{round}-{n}");
+            let found = client.lookup(&client.caller(), dir, name.as_bytes()).expect("answered");
+            assert!(matches!(found, chiton_client::Lookup::Absent { .. }));
+            client.create_file(format!("dir/{name}"), b"").expect("made");
+        }
+        least = least.min(client.messages() - before);
+    }
+    assert!(least <= 11, "{least} messages for 10 files");
+}

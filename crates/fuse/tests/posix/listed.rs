@@ -120,6 +120,16 @@ fn a_scan_asks_for_pages_and_not_for_names() {
     });
     let least = least.min().expect("rounds");
     assert!(least < SCANNED as u64 / 20, "{least} messages for {SCANNED} files");
+    // The listing has shown which names there are not.
+    let before = client.messages();
+    for n in 0..100 {
+        fs::File::create_new(b.join(format!("new{n}"))).expect("made");
+    }
+    let messages = client.messages() - before;
+    assert!(messages < 150, "{messages} messages to make 100 files");
+    for n in 0..100 {
+        fs::remove_file(b.join(format!("new{n}"))).expect("removed");
+    }
     let before = client.messages();
     for entry in fs::read_dir(&b).expect("listed") {
         fs::remove_file(entry.expect("an entry").path()).expect("removed");
