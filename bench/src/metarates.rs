@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - The files are shared out evenly: the first tasks have one more if they do not divide.
+//! - A phase of its own removes the directories: that of files holds no attempt to remove a directory that others still use.
 //! - With a stride, a task examines and touches the files of another one, which its client has not cached.
 
 use std::io;
@@ -17,8 +18,9 @@ pub const STAT: &str = "Stat";
 pub const UTIME: &str = "Utime";
 pub const REMOVAL: &str = "Removal";
 const PREPARATION: &str = "Preparation";
+const CLEARANCE: &str = "Clearance";
 
-const PHASES: [&str; 5] = [PREPARATION, CREATE_CLOSE, STAT, UTIME, REMOVAL];
+const PHASES: [&str; 6] = [PREPARATION, CREATE_CLOSE, STAT, UTIME, REMOVAL, CLEARANCE];
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Metarates {
@@ -69,24 +71,16 @@ impl Task for MetaratesTask<'_> {
             STAT if is_by_batches => names(&|dir, names| target.stat_each(dir, names), 1),
             STAT => self.each(1, |dir, name| target.stat(dir, name)),
             UTIME => self.each(2, |dir, name| target.utime(dir, name)),
+            REMOVAL if is_by_batches => names(&|dir, names| target.unlink_each(dir, names), 0),
+            REMOVAL => self.each(0, |dir, name| target.unlink(dir, name)),
             _ => {
-                let removed = match is_by_batches {
-                    true => names(&|dir, names| target.unlink_each(dir, names), 0)?,
-                    false => self.each(0, |dir, name| target.unlink(dir, name))?,
-                };
-                match target.rmdir("", &own) {
-                    // Another task has not come so far, or was the last.
-                    Err(e) if self.load.dirs > 0 && is_of_others(&e) => {}
-                    removed => removed.map_err(|e| named(&e, "", &own))?,
+                if has_dir {
+                    target.rmdir("", &own).map_err(|e| named(&e, "", &own))?;
                 }
-                Ok(removed)
+                Ok(0)
             }
         }
     }
-}
-
-fn is_of_others(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound)
 }
 
 impl MetaratesTask<'_> {
