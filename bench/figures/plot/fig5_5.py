@@ -24,7 +24,7 @@ def says(ours, _paper):
     return (
         "With {} files the shared directory has {:.3g} of the creates, {:.3g} of the stats and {:.3g} of the unlinks of private ones; by processor time of the server {}, {} and {}. ".format(size, *shares, *map(thesis.said, by_cpu))
         + "The thesis prints no numbers for one server; beside ours stands its plain directory of figure 5.16, on one of 8 servers that also held a part of "
-        "another. " + thesis.NO_PARTS + " The scalability of figures 5.6 and 5.9 to 5.11 is left out for that reason. " + thesis.ONE_MACHINE
+        "another. " + thesis.UNSPLIT + " " + thesis.ONE_MACHINE
     )
 
 

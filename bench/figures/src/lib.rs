@@ -27,6 +27,7 @@ mod site;
 
 mod compositions;
 mod gauge;
+mod huge;
 mod interfere;
 mod latency;
 mod load;

@@ -11,7 +11,8 @@ macro_rules! files {
     };
 }
 
-files! { "posix-durable" "weak-global" "offline" "interfere-allow" "interfere-block" "sync" }
+files! { "posix-durable" "weak-global" "offline" "interfere-allow" "interfere-block" "sync"
+"huge-never" "huge-threshold" "huge-always" "huge-auto" }
 
 /// The text of a policy by name.
 pub(crate) fn text(name: &str) -> Option<&'static str> {

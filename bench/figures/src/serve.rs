@@ -36,6 +36,9 @@ pub struct ServeArgs {
     /// Segments on their way to the object store at a time.
     #[arg(long, default_value_t = 8)]
     pub dispatch: usize,
+    /// Plates of the file system.
+    #[arg(long, default_value_t = 1)]
+    pub plates: u16,
 }
 
 /// Formats and serves until standard input ends. Prints the address, with its port, when clients may come.
@@ -44,7 +47,8 @@ pub struct ServeArgs {
 /// A message.
 pub fn serve(args: &ServeArgs) -> Result<()> {
     let world: SharedWorld = Arc::new(RealWorld);
-    let format = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
+    let uid = rustix::process::geteuid().as_raw();
+    let format = FormatOptions { uid, plates: args.plates, ..FormatOptions::default() };
     let journal = chiton_journal::Options {
         segment_bytes: args.segment_bytes,
         dispatch_size: args.dispatch,

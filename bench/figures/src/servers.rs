@@ -18,7 +18,7 @@ use crate::site::{Shape, Site};
 use crate::{Result, Setting};
 
 /// Plates of a cluster, however many servers it has.
-const PLATES: &str = "8";
+pub(crate) const PLATES: u16 = 8;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -66,7 +66,9 @@ impl Servers {
         setting.policy("posix")?;
         match tools(setting) {
             Some(chiton) => Ok(Servers::Cluster(Cluster::start(setting, &chiton, count)?)),
-            None => Ok(Servers::One(Site::start(setting, Shape::default())?)),
+            None => {
+                Ok(Servers::One(Site::start(setting, Shape { plates: Some(PLATES), ..Shape::default() })?))
+            }
         }
     }
 
@@ -107,7 +109,7 @@ impl Cluster {
             command.args(words).env("CHITON_MONITOR", &monitor).stdin(Stdio::null());
             command
         };
-        done(&mut command(&["cluster", "init", "--plates", PLATES, "--data", &data]))?;
+        done(&mut command(&["cluster", "init", "--plates", &PLATES.to_string(), "--data", &data]))?;
         let mut cluster = Cluster { servers: Vec::new(), addresses: Vec::new(), _etcd: etcd, dir };
         for number in 0..count {
             let address = format!("unix:{}", path_in(&cluster, &format!("server-{number}")));

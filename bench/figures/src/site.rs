@@ -22,6 +22,8 @@ pub(crate) struct Shape {
     pub(crate) objects: Option<(usize, usize)>,
     /// Those objects are in the server's memory, not on its disk.
     pub(crate) in_memory: bool,
+    /// Plates of the file system; one if it is not given.
+    pub(crate) plates: Option<u16>,
 }
 
 /// A server with a fresh file system. Both are gone when it is dropped.
@@ -53,6 +55,9 @@ impl Site {
             if shape.in_memory {
                 command.arg("--in-memory");
             }
+        }
+        if let Some(plates) = shape.plates {
+            command.args(["--plates", &plates.to_string()]);
         }
         let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut said = String::new();

@@ -46,6 +46,18 @@ fn page(name: &str, out: &Path) {
 
 const OPERATIONS: [&str; 3] = ["create", "stat", "unlink"];
 
+/// A series for each operation, alone and by batches, and each policy.
+fn split(policies: &[&str], end: &str) -> Vec<String> {
+    let names = OPERATIONS.map(|name| [name.to_owned(), format!("{name}, batches")]);
+    let under =
+        |name: &String| policies.iter().map(|huge| format!("{name}, {huge}, {end}")).collect::<Vec<_>>();
+    names.as_flattened().iter().flat_map(under).collect()
+}
+
+fn texts(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
+}
+
 #[test]
 fn fig4() {
     let names =
@@ -68,25 +80,43 @@ fn fig5_5() {
 }
 
 #[test]
+fn fig5_6() {
+    let series = split(&["never", "threshold", "always"], "40 files a server");
+    measures("fig5_6", &texts(&series), &["1"]);
+}
+
+#[test]
+fn fig5_16() {
+    let series = OPERATIONS
+        .map(|name| [name.to_owned(), format!("{name}, batches")])
+        .as_flattened()
+        .iter()
+        .flat_map(|name| ["split", "unsplit", "both"].map(|kind| format!("{name}, {kind}")))
+        .collect::<Vec<_>>();
+    measures("fig5_16", &texts(&series), &["1"]);
+}
+
+#[test]
 fn fig5_7() {
-    measures("fig5_7", &["creates"], &["4", "80"]);
+    measures("fig5_7", &["creates", "creates, split"], &["4", "80"]);
 }
 
 #[test]
 fn fig5_12() {
-    measures("fig5_12", &["never, servers 1"], &["2"]);
+    measures("fig5_12", &["never, servers 1", "threshold, servers 1", "always, servers 1"], &["2"]);
 }
 
 #[test]
 fn tab5_3() {
-    let series = OPERATIONS.map(|name| [format!("{name}, servers 1"), format!("{name}, batches, servers 1")]);
-    let series: Vec<&str> = series.iter().flatten().map(String::as_str).collect();
-    measures("tab5_3", &series, &["1"]);
+    let series = split(&["never", "threshold", "always", "auto"], "servers 1");
+    measures("tab5_3", &texts(&series), &["1"]);
 }
 
 #[test]
 fn fig6_4() {
-    measures("fig6_4", &OPERATIONS, &["1", "10", "50", "100", "500", "1000"]);
+    let series =
+        OPERATIONS.map(|name| ["never", "threshold"].map(|huge| format!("{name}, {huge}, servers 1")));
+    measures("fig6_4", &texts(series.as_flattened()), &["1", "10", "50", "100", "500", "1000"]);
 }
 
 #[test]

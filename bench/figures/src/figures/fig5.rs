@@ -12,7 +12,7 @@ use crate::site::{Shape, Site, refused, set_policy};
 use crate::{Result, Setting, Table};
 
 /// The journal of a strong subtree as objects: bytes of one, and how many are on their way at a time, as the paper set it.
-const STREAM: Shape = Shape { tcp: false, objects: Some((4 << 20, 40)), in_memory: false };
+const STREAM: Shape = Shape { tcp: false, objects: Some((4 << 20, 40)), in_memory: false, plates: None };
 const IN_MEMORY: Shape = Shape { in_memory: true, ..STREAM };
 
 pub(super) fn run(setting: &Setting) -> Result<()> {

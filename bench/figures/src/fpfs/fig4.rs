@@ -34,8 +34,8 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
                 let tree = Hierarchy { files: tree_files / clients as u64 };
                 let rates = Metarates { files, dirs: 0, stride: 1, batch: 1, utime: true };
                 let mut all = measure::trace(&servers, &trace, clients)?;
-                all.extend(measure::load(&servers, &Load::Hierarchy(tree), clients)?);
-                all.extend(measure::load(&servers, &Load::Metarates(rates), clients)?);
+                all.extend(measure::load(&servers, "/", &Load::Hierarchy(tree), clients)?);
+                all.extend(measure::load(&servers, "/", &Load::Metarates(rates), clients)?);
                 add(&mut table, &all, count, clients, run);
             }
             setting.say(format!("fig4, run {}: {count} server(s)", run + 1));

@@ -1,8 +1,9 @@
-//! Figure 6.4: creates, stats and unlinks in one shared directory, by the number of operations in a batch.
+//! Figures 6.4 and 6.5: creates, stats and unlinks in one shared directory, unsplit and split, by the number of operations in a batch.
 
 use super::{many, runs};
+use crate::huge::{Huge, directory};
 use crate::measure::Files;
-use crate::servers::Servers;
+use crate::servers::{Servers, counts};
 use crate::{Result, Setting, Table};
 
 const BATCHES: [usize; 6] = [1, 10, 50, 100, 500, 1_000];
@@ -13,13 +14,21 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let files = setting.scale.pick(100, clients * 1_000, 400_000);
     let mut table = Table::default();
     for run in 0..runs(setting) {
-        for batch in BATCHES {
-            let servers = Servers::start_one(setting)?;
-            for (operation, measured) in (Files { files, dirs: 1, batch, clients }).measure(&servers)? {
-                measured.add(&mut table, operation, batch, run);
+        for &count in counts(setting) {
+            for huge in [Huge::Never, Huge::Threshold] {
+                let servers = Servers::start(setting, count)?;
+                let dir = directory(setting, &servers, huge, setting.scale.pick(8, 1_000, 8_000))?;
+                for batch in BATCHES {
+                    for (operation, measured) in
+                        (Files { files, dirs: 1, batch, clients }).measure_in(&servers, &dir)?
+                    {
+                        let series = format!("{operation}, {huge}, servers {count}");
+                        measured.add(&mut table, &series, batch, run);
+                    }
+                }
             }
+            setting.say(format!("fig6_4, run {}: {count} server(s)", run + 1));
         }
-        setting.say(format!("fig6_4, run {}", run + 1));
     }
     setting.write("fig6_4", &table)
 }
