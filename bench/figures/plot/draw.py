@@ -9,7 +9,7 @@ import series
 
 FIGURES = {
     "cudele": ("fig2", "fig3a", "fig3b", "fig3c", "fig5", "fig6a", "fig6b", "fig6c", "fig8", "fig9", "fig13", "updatedb", "coexist"),
-    "fpfs": ("fig4", "tab5_1", "fig5_5", "fig5_6", "fig5_7", "fig5_12", "tab5_3", "fig5_16", "fig6_4", "fig6_6"),
+    "fpfs": ("fig4", "tab5_1", "fig5_5", "fig5_6", "fig5_7", "fig5_12", "tab5_3", "fig5_16", "fig6_4", "fig6_6", "scale"),
 }
 
 

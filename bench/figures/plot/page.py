@@ -68,6 +68,7 @@ def section(out, name, module, ours, paper):
         f'<p><a href="{name}.svg"><img src="{name}.svg" alt="{html.escape(module.TITLE)}"></a></p>',
         f"<p><b>What differs.</b> {html.escape(module.says(ours, paper))}</p>",
         tabular(*module.table(ours, paper)) if hasattr(module, "table") else "",
+        "".join(tabular(*one) for one in module.more_tables(ours, paper)) if hasattr(module, "more_tables") else "",
         "<dl>",
         f"<dt>Measured under</dt><dd>{under(module.POLICIES)}</dd>",
         f"<dt>Raw baseline</dt><dd>{html.escape(module.baseline(ours, paper))}</dd>",

@@ -8,6 +8,7 @@ mod fig5_6;
 mod fig5_7;
 mod fig6_4;
 mod fig6_6;
+mod scale;
 mod tab5_1;
 mod tab5_3;
 
@@ -38,6 +39,11 @@ pub const FIGURES: &[Figure] = &[
     Figure { name: "fig5_16", about: "a split directory and an unsplit one at once", run: fig5_16::run },
     Figure { name: "fig6_4", about: "operations in a batch", run: fig6_4::run },
     Figure { name: "fig6_6", about: "batches in one directory of several sizes", run: fig6_6::run },
+    Figure {
+        name: "scale",
+        about: "a model of up to 300 servers, with costs measured here",
+        run: scale::run,
+    },
 ];
 
 /// The policies that the thesis compares. Its "dynamic" is `threshold`.

@@ -32,6 +32,7 @@ mod interfere;
 mod latency;
 mod load;
 mod measure;
+mod model;
 mod mount;
 mod servers;
 mod walk;

@@ -9,7 +9,8 @@ use chiton_bench::replay;
 use chiton_bench::tasks::{self, Load, Phase, Place};
 use chiton_bench::trace::Trace;
 
-use crate::servers::Servers;
+use crate::gauge::{seconds, ticks_of_all};
+use crate::servers::{Servers, processor_time_of};
 use crate::{Result, Table};
 
 /// The unit of rates by processor time.
@@ -20,6 +21,10 @@ const RATE: &str = "ops/s";
 pub(crate) struct Measured {
     pub(crate) phase: Phase,
     pub(crate) servers: Vec<f64>,
+    /// Of this process, in which all clients are.
+    pub(crate) clients: f64,
+    /// Of everything else on this machine.
+    pub(crate) others: f64,
 }
 
 pub(crate) fn load(servers: &Servers, dir: &str, load: &Load, tasks: usize) -> Result<Vec<Measured>> {
@@ -40,17 +45,28 @@ fn observed(
     let failed = |e: crate::Failure| io::Error::other(e.to_string());
     let connect = || servers.connect().map_err(failed);
     let mut measured = Vec::new();
-    let mut before = servers.processor_time()?;
+    let mut before = processor_times(servers)?;
     let mut observer = |phase: &Phase| {
         together()?;
-        let now = servers.processor_time().map_err(failed)?;
-        let servers = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+        let now = processor_times(servers).map_err(failed)?;
+        let mut used: Vec<f64> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+        let all = used.pop().unwrap_or_default();
+        let clients = used.pop().unwrap_or_default();
+        let others = (all - clients - used.iter().sum::<f64>()).max(0.0);
         before = now;
-        measured.push(Measured { phase: phase.clone(), servers });
+        measured.push(Measured { phase: phase.clone(), servers: used, clients, others });
         Ok(())
     };
     run(Place::Server { dir, connect: &connect }, &mut observer)?;
     Ok(measured)
+}
+
+/// Of each server, then of this process, then of all processes.
+fn processor_times(servers: &Servers) -> Result<Vec<f64>> {
+    let mut times = servers.processor_time()?;
+    times.push(processor_time_of(std::process::id())?);
+    times.push(seconds(ticks_of_all()?));
+    Ok(times)
 }
 
 impl Measured {
@@ -83,7 +99,7 @@ impl Measured {
             ops: self.phase.ops + other.phase.ops,
             seconds: self.phase.seconds.max(other.phase.seconds),
         };
-        Measured { phase, servers: self.servers.clone() }
+        Measured { phase, servers: self.servers.clone(), ..*self }
     }
 }
 

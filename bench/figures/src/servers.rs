@@ -11,7 +11,7 @@ use chiton_etcd_process::Etcd;
 use chiton_transport::Address;
 use tempfile::TempDir;
 
-use crate::gauge::Used;
+use crate::gauge::{Used, seconds};
 use crate::mount::done;
 use crate::setting::now;
 use crate::site::{Shape, Site};
@@ -92,8 +92,7 @@ impl Servers {
             Servers::One(site) => vec![site.pid()],
             Servers::Cluster(cluster) => cluster.servers.iter().map(|server| server.0.id()).collect(),
         };
-        let second = rustix::param::clock_ticks_per_second() as f64;
-        pids.into_iter().map(|pid| Ok(Used::by(pid)?.ticks as f64 / second)).collect()
+        pids.into_iter().map(processor_time_of).collect()
     }
 }
 
@@ -160,6 +159,11 @@ impl Cluster {
 
 fn path_in(cluster: &Cluster, name: &str) -> String {
     cluster.dir.path().join(name).display().to_string()
+}
+
+/// Of a process so far, in seconds.
+pub(crate) fn processor_time_of(pid: u32) -> Result<f64> {
+    Ok(seconds(Used::by(pid)?.ticks))
 }
 
 /// Whether all servers are up, and have equally many plates.

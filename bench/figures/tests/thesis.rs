@@ -32,8 +32,9 @@ fn page(name: &str, out: &Path) {
         ours, paper = series.read(sys.argv[2]), series.paper(sys.argv[1])\n\
         assert 'nan' not in module.says(ours, paper), module.says(ours, paper)\n\
         assert module.baseline(ours, paper)\n\
-        heads, rows = module.table(ours, paper) if hasattr(module, 'table') else ((), [])\n\
-        assert all(len(row) == len(heads) for row in rows), rows\n";
+        tables = [module.table(ours, paper)] if hasattr(module, 'table') else []\n\
+        tables += module.more_tables(ours, paper) if hasattr(module, 'more_tables') else []\n\
+        for heads, rows in tables: assert rows and all(len(row) == len(heads) for row in rows), rows\n";
     let plot = Path::new(env!("CARGO_MANIFEST_DIR")).join("plot");
     let ran = Command::new("python3")
         .args(["-B", "-c", program, name])
@@ -117,6 +118,24 @@ fn fig6_4() {
     let series =
         OPERATIONS.map(|name| ["never", "threshold"].map(|huge| format!("{name}, {huge}, servers 1")));
     measures("fig6_4", &texts(series.as_flattened()), &["1", "10", "50", "100", "500", "1000"]);
+}
+
+#[test]
+fn scale() {
+    let names = split(&["never", "always", "private"], "");
+    let ends = [
+        ("here", ""),
+        ("here", ": model"),
+        ("model", ""),
+        ("model", ": servers"),
+        ("model", ": busiest server"),
+    ];
+    let all = names
+        .iter()
+        .flat_map(|name| ends.map(|(start, end)| format!("{start}: {}{end}", name.trim_end_matches(", "))));
+    let mut all = all.collect::<Vec<_>>();
+    all.extend(["delay".to_owned(), "cost: create, always: message, server".to_owned()]);
+    measures("scale", &texts(&all), &["1"]);
 }
 
 #[test]
