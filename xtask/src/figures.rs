@@ -1,5 +1,6 @@
 //! `./x figures cudele`, `./x figures fpfs`: a paper's evaluation, measured on this machine and drawn beside the paper's points.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +30,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if is_all || wanted.figures.iter().any(|name| name == "updatedb") {
         plocate();
     }
+    let is_baseline = wanted.paper != CUDELE
+        && (wanted.figures.is_empty() || wanted.figures.iter().any(|name| name == "tab5_1"));
+    let path = if is_baseline { juicefs() } else { None };
     println!("figures: building (release)");
     build_release(&["--package", "chiton", "--package", "chiton-figures"])?;
     let out = wanted.out.unwrap_or_else(|| target().join("figures").join(wanted.paper));
@@ -40,6 +44,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         .arg(&out)
         .arg("--work")
         .arg(target().join("figures/work"));
+    if let Some(path) = path {
+        measure.env("PATH", path);
+    }
     if wanted.small {
         measure.arg("--small");
     }
@@ -73,23 +80,40 @@ fn plot() -> PathBuf {
     root().join("bench/figures/plot")
 }
 
-/// Python with the libraries for the plots, in a virtual environment that is created if necessary.
+/// Python with the libraries for the plots.
 fn python() -> Result<PathBuf> {
-    let requirements = plot().join("requirements.txt");
-    let needs = fs::read_to_string(&requirements).map_err(|e| format!("{}: {e}", requirements.display()))?;
-    let venv = target().join("figures/venv");
+    Ok(installed("figures/venv", &plot().join("requirements.txt"))?.join("python"))
+}
+
+/// The folder of the programs of a virtual environment, which is created if necessary.
+fn installed(name: &str, requirements: &Path) -> Result<PathBuf> {
+    let needs = fs::read_to_string(requirements).map_err(|e| format!("{}: {e}", requirements.display()))?;
+    let venv = target().join(name);
     let (python, complete) = (venv.join("bin/python"), venv.join("complete"));
     // It is a link to the system's interpreter, which may be another one than it was.
     if python.exists() && fs::read_to_string(&complete).is_ok_and(|found| found == needs) {
-        return Ok(python);
+        return Ok(venv.join("bin"));
     }
     println!("figures: installing {} into {}", needs.trim(), venv.display());
     captured(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
     let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(requirements);
     captured(&mut pip)?;
     write(&complete, &needs)?;
-    Ok(python)
+    Ok(venv.join("bin"))
+}
+
+/// The search path with JuiceFS in front. The figure says what is missing without it.
+fn juicefs() -> Option<OsString> {
+    Command::new("redis-server").arg("--version").output().ok()?;
+    let programs = installed("figures/juicefs", &root().join("bench/figures/juicefs.txt"));
+    let programs = programs
+        .inspect_err(|error| {
+            println!("figures: tab5_1 without JuiceFS, which could not be installed: {error}")
+        })
+        .ok()?;
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&others))).ok()
 }
 
 /// Installs plocate for one figure, which is skipped if that fails.

@@ -29,6 +29,7 @@ mod compositions;
 mod gauge;
 mod huge;
 mod interfere;
+mod juicefs;
 mod latency;
 mod load;
 mod measure;
