@@ -54,6 +54,12 @@ pub(crate) fn many(setting: &crate::Setting) -> usize {
     setting.scale.pick(2, 16, 64)
 }
 
+/// The numbers of servers for figures with so many configurations that the smallest has one server only.
+pub(crate) fn several(setting: &crate::Setting) -> &'static [usize] {
+    let counts = crate::servers::counts(setting);
+    setting.scale.pick(&counts[..1], counts, counts)
+}
+
 /// Repetitions. The thesis has five.
 pub(crate) fn runs(setting: &crate::Setting) -> usize {
     setting.scale.pick(1, 2, 5)

@@ -1,9 +1,9 @@
 //! Figures 6.4 and 6.5: creates, stats and unlinks in one shared directory, unsplit and split, by the number of operations in a batch.
 
-use super::{many, runs};
+use super::{many, runs, several};
 use crate::huge::{Huge, directory};
 use crate::measure::Files;
-use crate::servers::{Servers, counts};
+use crate::servers::Servers;
 use crate::{Result, Setting, Table};
 
 const BATCHES: [usize; 6] = [1, 10, 50, 100, 500, 1_000];
@@ -14,7 +14,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let files = setting.scale.pick(100, clients * 1_000, 400_000);
     let mut table = Table::default();
     for run in 0..runs(setting) {
-        for &count in counts(setting) {
+        for &count in several(setting) {
             for huge in [Huge::Never, Huge::Threshold] {
                 let servers = Servers::start(setting, count)?;
                 let dir = directory(setting, &servers, huge, setting.scale.pick(8, 1_000, 8_000))?;

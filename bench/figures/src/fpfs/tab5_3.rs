@@ -1,10 +1,10 @@
 //! Tables 5.3 to 5.5 and 6.1: eight directories are used at once, by 1, 16 and 32 clients each, split and unsplit, one by one and by
 //! batches of 1,000.
 
-use super::runs;
+use super::{runs, several};
 use crate::huge::{Huge, directory};
 use crate::measure::Files;
-use crate::servers::{Servers, counts};
+use crate::servers::Servers;
 use crate::{Result, Setting, Table};
 
 const DIRS: usize = 8;
@@ -15,7 +15,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
     let by_dir: &[usize] = setting.scale.pick(&[1], &[1, 4], &[1, 16, 32]);
     let mut table = Table::default();
     for run in 0..runs(setting) {
-        for &count in counts(setting) {
+        for &count in several(setting) {
             for huge in POLICIES {
                 let servers = Servers::start(setting, count)?;
                 let dir = directory(setting, &servers, huge, setting.scale.pick(4, 100, 8_000))?;
