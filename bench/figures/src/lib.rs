@@ -35,6 +35,7 @@ mod load;
 mod measure;
 mod model;
 mod mount;
+mod nfs;
 mod servers;
 mod walk;
 

@@ -1,5 +1,5 @@
-//! Tables 5.1 and 5.2: creates in one directory by 1, 8 and 64 clients of one server, by processes on its mount and on one of JuiceFS, and
-//! by one process on the local disk.
+//! Tables 5.1 and 5.2: creates in one directory by 1, 8 and 64 clients of one server, by processes on its mount, on one of JuiceFS and
+//! through NFS, and by one process on the local disk.
 
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use super::runs;
 use crate::juicefs::{self, JuiceFs};
 use crate::measure::Files;
 use crate::mount::{Mount, chiton};
+use crate::nfs;
 use crate::servers::Servers;
 use crate::site::{Shape, Site};
 use crate::{Result, Setting, Table};
@@ -42,6 +43,14 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
                 let juicefs = JuiceFs::start(setting)?;
                 let rate = creates(setting, &juicefs.dir(), files, clients)?;
                 table.add("JuiceFS, mount", clients, run, rate, "ops/s");
+            }
+        }
+        if let Some(why) = nfs::missing() {
+            setting.say(format!("tab5_1: without NFS: {why}"));
+        } else {
+            for &clients in clients {
+                let rate = nfs::creates(setting, files, clients)?;
+                table.add("NFS 4, Ganesha", clients, run, rate, "ops/s");
             }
         }
         let dir = setting.scratch()?;
