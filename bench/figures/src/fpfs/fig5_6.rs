@@ -8,7 +8,7 @@ use crate::servers::{Servers, counts};
 use crate::{Result, Setting, Table};
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let by_server: &[usize] = setting.scale.pick(&[40], &[4_000], &[20_000, 40_000, 80_000]);
+    let by_server: &[usize] = setting.scale.pick(&[40], &[2_000], &[20_000, 40_000, 80_000]);
     let clients = many(setting);
     let mut table = Table::default();
     for run in 0..runs(setting) {
@@ -16,7 +16,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
             for huge in COMPARED {
                 let servers = Servers::start(setting, count)?;
                 for &each in by_server {
-                    let dir = directory(setting, &servers, huge, setting.scale.pick(8, 1_000, 8_000))?;
+                    let dir = directory(setting, &servers, huge, setting.scale.pick(8, 500, 8_000))?;
                     for (batch, suffix) in [(1, ""), (1_000, ", batches")] {
                         let files = Files { files: each * count, dirs: 1, batch, clients };
                         for (operation, measured) in files.measure_in(&servers, &dir)? {

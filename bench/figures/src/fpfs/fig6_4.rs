@@ -9,7 +9,8 @@ use crate::{Result, Setting, Table};
 const BATCHES: [usize; 6] = [1, 10, 50, 100, 500, 1_000];
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let clients = many(setting);
+    let clients = setting.scale.pick(2, 4, many(setting));
+    let batches: &[usize] = setting.scale.pick(&BATCHES, &[1, 10, 100, 1_000], &BATCHES);
     // Each client has a whole batch of the largest.
     let files = setting.scale.pick(100, clients * 1_000, 400_000);
     let mut table = Table::default();
@@ -18,7 +19,7 @@ pub(super) fn run(setting: &Setting) -> Result<()> {
             for huge in [Huge::Never, Huge::Threshold] {
                 let servers = Servers::start(setting, count)?;
                 let dir = directory(setting, &servers, huge, setting.scale.pick(8, 1_000, 8_000))?;
-                for batch in BATCHES {
+                for &batch in batches {
                     for (operation, measured) in
                         (Files { files, dirs: 1, batch, clients }).measure_in(&servers, &dir)?
                     {

@@ -195,9 +195,10 @@ fn project(setting: &Setting, table: &mut Table, sample: &Sample, costs: Costs, 
 /// everything, all clients together have so many.
 fn span(ms: u64, costs: Costs, batch: usize, directories: Directories, servers: usize) -> Span {
     let operation = batch as u64 * (costs.client.name + costs.server.name);
-    let operations = match directories {
-        Directories::Shared => OPERATIONS,
-        Directories::Split | Directories::Private => (OPERATIONS / servers as u64).max(4),
+    let (ms, operations) = match directories {
+        // All clients wait for one plate, and the slower their turns come, the fewer events there are.
+        Directories::Shared => (10 * ms, OPERATIONS),
+        Directories::Split | Directories::Private => (ms, (OPERATIONS / servers as u64).max(4)),
     };
     let counted = (ms * 1_000_000).max(operations * operation);
     Span { warm_up: counted / 2, counted }

@@ -11,14 +11,14 @@ const DIRS: usize = 8;
 const POLICIES: [Huge; 4] = [Huge::Never, Huge::Threshold, Huge::Always, Huge::Auto];
 
 pub(super) fn run(setting: &Setting) -> Result<()> {
-    let files = DIRS * setting.scale.pick(8, 400, 32_000);
+    let files = DIRS * setting.scale.pick(8, 200, 32_000);
     let by_dir: &[usize] = setting.scale.pick(&[1], &[1, 4], &[1, 16, 32]);
     let mut table = Table::default();
     for run in 0..runs(setting) {
         for &count in several(setting) {
             for huge in POLICIES {
                 let servers = Servers::start(setting, count)?;
-                let dir = directory(setting, &servers, huge, setting.scale.pick(4, 100, 8_000))?;
+                let dir = directory(setting, &servers, huge, setting.scale.pick(4, 50, 8_000))?;
                 for &clients in by_dir {
                     for (batch, suffix) in [(1, ""), (1_000, ", batches")] {
                         let files = Files { files, dirs: DIRS, batch, clients: DIRS * clients };
