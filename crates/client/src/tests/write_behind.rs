@@ -298,6 +298,15 @@ fn that_what_was_made_has_no_security_attributes_is_known() {
     let set = client.setxattr(&caller, made.ino, b"security.capability", b"x", XattrHow::Set);
     assert_eq!(set, Err(Refusal::Stale));
     site.asked();
+    assert_eq!((get(b"security.capability"), site.asked()), (Err(Refusal::NoXattr), 0), "it was refused");
+    // The server says that there is one now.
+    let (ino, name, value) = (made.ino, b"security.capability".to_vec(), b"x".to_vec());
+    let op = Op::SetXattr { ino, name, value, how: XattrHow::Set };
+    let attr = Some(Attr { flags: Attr::XATTRS, ..made.clone() });
+    let outcome = Outcome { attr, gone: None, other: None, time: made.ctime };
+    let core = &client.core;
+    let recalls = site.service.recalls();
+    core.changed(recalls, core.cache.since(recalls), &[(&op, &outcome, LeaseMode::None)]);
     assert_eq!((get(b"security.capability"), site.asked()), (Err(Refusal::Stale), 1));
 }
 
