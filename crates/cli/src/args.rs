@@ -10,6 +10,7 @@ use crate::bench::args::Bench;
 use crate::commands::auth::AuthArgs;
 use crate::commands::branch::BranchArgs;
 use crate::commands::cluster::ClusterArgs;
+use crate::commands::jobs::JobsArgs;
 use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
 use crate::commands::realm;
@@ -120,6 +121,8 @@ pub(crate) enum Command {
     Chmod(trees::Chmod),
     /// Change owners, with -R of whole trees.
     Chown(trees::Chown),
+    /// List, show and cancel the work on whole trees that servers do.
+    Jobs(JobsArgs),
     /// Check a file system, served or not; repair one that is not.
     Fsck(Fsck),
     /// Write a whole tree as text.

@@ -99,6 +99,7 @@ fn main() -> ExitCode {
         Command::Cp(args) => commands::trees::cp(&args),
         Command::Chmod(args) => commands::trees::chmod(&args),
         Command::Chown(args) => commands::trees::chown(&args),
+        Command::Jobs(args) => commands::jobs::run(&args),
         Command::Fsck(args) => return commands::fsck::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => commands::completions::run(&args),

@@ -205,6 +205,7 @@ fn an_administrator_balances_drains_and_removes_servers() {
     site.done(&["cluster", "rebalance"]);
     site.await_plates(&[2, 2]);
     assert!(site.done(&["cluster", "rebalance"]).contains("balanced"));
+    a_server_works_for_its_clients(&site);
     site.done(&["cluster", "server", "drain", "1"]);
     site.await_plates(&[0, 4]);
     site.refused(&["cluster", "server", "drain", "2"], 1, "no other server");
@@ -229,6 +230,20 @@ fn an_administrator_balances_drains_and_removes_servers() {
     let lines = site.done(&["cluster", "history", "--json"]);
     let newest: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
     assert_eq!(newest["why"], "server rm");
+}
+
+/// A job reaches the plates of all servers, and is known wherever one asks.
+fn a_server_works_for_its_clients(site: &Site) {
+    let etcd = site.etcd.address();
+    let usage: Value =
+        serde_json::from_str(&site.done(&["du", "--json", "--server", &etcd, "/"])).expect("JSON");
+    assert_eq!((&usage["usage"][0]["directories"], &usage["refused"]), (&1.into(), &0.into()), "{usage}");
+    let jobs: Value = serde_json::from_str(&site.done(&["jobs", "--json", &etcd])).expect("JSON");
+    assert_eq!(
+        (&jobs["jobs"][0]["kind"], &jobs["jobs"][0]["state"]),
+        (&"du".into(), &"done".into()),
+        "{jobs}"
+    );
 }
 
 #[test]

@@ -81,6 +81,7 @@ mod parked;
 mod reports;
 mod server;
 mod status;
+mod tree_jobs;
 mod trust;
 
 pub use address::DataAddress;
@@ -100,4 +101,5 @@ pub use reserve::make_room_for_tools;
 pub use role::Role;
 pub use server::Server;
 pub use stores::{OpenMeta, Stores};
+pub use tree_jobs::TreeJobs;
 pub use trust::Trust;

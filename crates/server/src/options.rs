@@ -9,6 +9,7 @@ use chiton_transport::{Gate, ServeOptions};
 use chiton_types::{Ino, PlateId, Plates};
 
 use crate::startup::EPOCH;
+use crate::tree_jobs::TreeJobs;
 use crate::trust::Trust;
 
 /// Told how far a replay is.
@@ -76,6 +77,8 @@ pub struct ServerOptions {
     pub gate: Option<Arc<dyn Gate>>,
     /// Connections over TCP have TLS, and need a certificate. `None`: they have none.
     pub trust: Option<Arc<Trust>>,
+    /// Carries out jobs on whole trees for clients. `None`: clients do such work themselves.
+    pub tree_jobs: Option<Arc<dyn TreeJobs>>,
     /// Told once, with the reason, when another server has taken over: changes that were not confirmed by then never will be. The
     /// process should abandon the server and end. On a thread of the server's.
     pub on_fenced: Option<Log>,
@@ -112,6 +115,7 @@ impl Default for ServerOptions {
             slow_after: None,
             gate: None,
             trust: None,
+            tree_jobs: None,
             on_fenced: None,
             log: Arc::new(|line| tracing::warn!("{line}")),
         }

@@ -20,6 +20,7 @@ use crate::latency::Begun;
 use crate::often::Often;
 use crate::plate::Plate;
 use crate::startup::EPOCH;
+use crate::tree_jobs::JOBS;
 use crate::waiters::Waiter;
 use chiton_engine::{Engine, Health, Moment, Step, Task, name_of};
 
@@ -420,9 +421,10 @@ impl Plate {
         match call {
             Call::PutBlock { block, bytes } => self.put_block(session, block, &bytes),
             Call::GetBlock { block, offset, len } => self.get_block(block, offset, len),
-            Call::Admin { what } => match what.strip_prefix("view ") {
-                Some(words) => self.view(cred, words),
-                None => self.admin(&what),
+            Call::Admin { what } => match (what.strip_prefix("view "), what.strip_prefix(JOBS)) {
+                (Some(words), _) => self.view(cred, words),
+                (None, Some(words)) => self.jobs(cred, words),
+                (None, None) => self.admin(&what),
             },
             Call::Realm(call) => match *call {
                 RealmCall::Object { claim, name, what } => self.realm_object(session, claim, &name, what),

@@ -27,6 +27,7 @@ use chiton_wire::{
 };
 
 use crate::call_kinds::changes;
+use crate::tree_jobs::JOBS;
 
 /// Refusals that wait for a reader; the rest is counted.
 const NOTES_MAX: usize = 16;
@@ -157,8 +158,10 @@ fn in_words(certified: &Certified) -> String {
 
 /// Why a right does not include a call; `None` if it does.
 fn forbidden(grant: &Grant, call: &Call) -> Option<Refusal> {
-    // How much space there is, every client of the whole file system may know.
-    let is_report = matches!(call, Call::Admin { what } if what != "df" || grant.subtree().is_some());
+    // How much space there is, every client of the whole file system may know. A job has the rights of the user who asks, over the whole
+    // file system, and may change it.
+    let is_open = |what: &str| what == "df" || what.starts_with(JOBS) && grant.may_write();
+    let is_report = matches!(call, Call::Admin { what } if !is_open(what) || grant.subtree().is_some());
     if is_report && !grant.may_administer() {
         return Some(Refusal::NotPermitted);
     }
@@ -287,14 +290,15 @@ mod tests {
             (admin("status"), report, report),
             (admin("view open"), report, report),
             (admin("view hold"), report, report),
+            (admin("jobs list"), report, None),
         ];
         for (call, reader, writer) in cases {
             let home = Subtree::new("/home").expect("a path");
-            let is_df = call == admin("df");
+            let of_all = [admin("df"), admin("jobs list")].contains(&call);
             for (access, refusal) in [(Access::Read, reader), (Access::ReadWrite, writer)] {
                 assert_eq!(forbidden(&Grant::Client(access), &call), refusal, "{call:?}");
                 let below = forbidden(&Grant::Below(access, home.clone()), &call);
-                assert_eq!(below, if is_df { report } else { refusal }, "{call:?}");
+                assert_eq!(below, if of_all { report } else { refusal }, "{call:?}");
             }
             assert_eq!(forbidden(&Grant::Admin, &call), None, "{call:?}");
             assert_eq!(forbidden(&Grant::Server, &call), None, "{call:?}");

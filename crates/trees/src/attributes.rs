@@ -140,7 +140,7 @@ impl Work<'_> {
     fn refuse(&mut self, path: Vec<u8>, refusal: Refusal, doing: &'static str) {
         if refusal != Refusal::NotFound && refusal != Refusal::Stale {
             self.done.refused += 1;
-            self.watch.refused(Refused { path, doing, refusal });
+            self.watch.refused(Refused { path, doing: doing.into(), refusal });
         }
     }
 

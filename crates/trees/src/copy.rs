@@ -75,7 +75,7 @@ pub fn copy(client: &Client, from: &Place, into: Ino, name: &Name, watch: &mut d
     work.dirs.push(Some(top));
     if let Err(refusal) = outside(client, from, into) {
         work.done.refused += 1;
-        work.watch.refused(Refused { path: from.path.clone(), doing: "copy into itself", refusal });
+        work.watch.refused(Refused { path: from.path.clone(), doing: "copy into itself".into(), refusal });
         return work.done;
     }
     work.meet(0, name.clone(), from.attr.clone());
@@ -538,7 +538,7 @@ impl Work<'_> {
         if let Some(name) = name.filter(|_| dir > 0) {
             push(&mut path, name.as_bytes());
         }
-        self.watch.refused(Refused { path, doing, refusal });
+        self.watch.refused(Refused { path, doing: doing.into(), refusal });
     }
 
     fn path(&mut self, id: usize) -> Vec<u8> {

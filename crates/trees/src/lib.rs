@@ -5,6 +5,8 @@
 //!                       ▲ directories to enter ────────────────────┘ ▲ results ──────────────┘
 //! ```
 //!
+//! A [`Task`] is such a command as a value: it is carried out here, or as a [`Job`] by a server.
+//!
 //! Every function takes [`Place`]s and a [`Watch`]. It goes on after a refusal, reports it to the watch, and returns totals.
 //!
 //! Invariants:
@@ -17,18 +19,24 @@
 
 mod attributes;
 mod copy;
+mod job;
+mod mode;
 mod paths;
 mod place;
 mod remove;
 mod scan;
+mod task;
 mod usage;
 mod walk;
 mod watch;
 
 pub use attributes::{Changed, change};
 pub use copy::{Copied, copy};
+pub use job::{Job, JobState, JobStatus, jobs};
+pub use mode::ModeChange;
 pub use place::Place;
 pub use remove::{Removed, remove, remove_each};
 pub use scan::{Seen, scan};
+pub use task::{Copying, Subject, Task, Totals};
 pub use usage::{Usage, usage};
 pub use watch::{Refused, Watch};

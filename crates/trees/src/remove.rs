@@ -295,7 +295,7 @@ impl Work<'_> {
 
     fn refuse(&mut self, path: Vec<u8>, doing: &'static str, refusal: Refusal) {
         self.done.refused += 1;
-        self.watch.refused(Refused { path, doing, refusal });
+        self.watch.refused(Refused { path, doing: doing.into(), refusal });
     }
 
     fn path(&mut self, id: usize) -> Vec<u8> {

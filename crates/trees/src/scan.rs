@@ -46,7 +46,7 @@ pub fn scan(
             Ok(entries) => entries,
             Err(Refusal::NotFound) if depth > 0 => continue,
             Err(refusal) => {
-                watch.refused(Refused { path, doing: "list", refusal });
+                watch.refused(Refused { path, doing: "list".into(), refusal });
                 continue;
             }
         };
@@ -63,7 +63,7 @@ pub fn scan(
                     }
                 }
                 Err(Refusal::NotFound) => {}
-                Err(refusal) => watch.refused(Refused { path, doing: "look at", refusal }),
+                Err(refusal) => watch.refused(Refused { path, doing: "look at".into(), refusal }),
             }
         }
         watch.progress(names);

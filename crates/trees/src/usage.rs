@@ -73,7 +73,7 @@ pub fn usage(client: &Client, places: &[Place], depth_max: usize, watch: &mut dy
             Ok(entries) => entries,
             Err(Refusal::NotFound) => continue,
             Err(refusal) => {
-                watch.refused(Refused { path: paths.path(dir), doing: "list", refusal });
+                watch.refused(Refused { path: paths.path(dir), doing: "list".into(), refusal });
                 continue;
             }
         };
@@ -84,7 +84,7 @@ pub fn usage(client: &Client, places: &[Place], depth_max: usize, watch: &mut dy
                 Err(Refusal::NotFound) => continue,
                 Err(refusal) => {
                     let path = paths.path_in(dir, &entry.name);
-                    watch.refused(Refused { path, doing: "look at", refusal });
+                    watch.refused(Refused { path, doing: "look at".into(), refusal });
                     continue;
                 }
             };

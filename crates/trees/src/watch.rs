@@ -1,5 +1,6 @@
 //! What a caller hears of the work, and how it ends it.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use chiton_types::Refusal;
@@ -24,7 +25,7 @@ pub struct Refused {
     /// The path, which begins as the caller's own.
     pub path: Vec<u8>,
     /// What could not be done with it: `remove`, `list`.
-    pub doing: &'static str,
+    pub doing: Cow<'static, str>,
     /// Why not.
     pub refusal: Refusal,
 }

@@ -9,6 +9,7 @@ pub(crate) mod dump;
 pub(crate) mod flush;
 pub(crate) mod format;
 pub(crate) mod fsck;
+pub(crate) mod jobs;
 pub(crate) mod journal;
 pub(crate) mod mount;
 pub(crate) mod policy;

@@ -10,6 +10,7 @@ use chiton_journal::Progress;
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions, Trust};
 use chiton_transport::{Address, Listener};
+use chiton_tree_jobs::Jobs;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -39,8 +40,10 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         move |class: Class, why: &str| drop(fenced.lock().map(|end| end.send(Some((class, why.to_owned())))));
     let trust = trust(&args.listen)?;
     let work = Work::begin("replaying the journal");
+    let jobs = Arc::new(Jobs::new(Arc::new(RealWorld)));
+    let of_clients = OfClients { trust, jobs: Some(jobs.clone()) };
     let server =
-        start_with(&data, &args.server, trust, Arc::new(report), move |progress| work.report(progress))?;
+        start_with(&data, &args.server, of_clients, Arc::new(report), move |progress| work.report(progress))?;
     metrics.show(&server);
     let mut addresses = vec![Address::Unix(target::socket(&data)?)];
     addresses.extend(args.listen.iter().cloned());
@@ -50,6 +53,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
             .map_err(|e| Failure::failed(format!("cannot take over the socket {}: {e}", addresses[0])))?;
     }
     server.serve(&addresses).map_err(|e| Failure::new(Class::Busy, format!("cannot serve: {e}")))?;
+    jobs.serve(addresses[0].clone(), None);
     for address in &addresses {
         chiton_runtime::log_line!("serving {data} on {address}");
     }
@@ -63,6 +67,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
         return Err(Failure::new(class, why));
     }
     chiton_runtime::log_line!("shutting down: everything is made durable first");
+    jobs.end();
     server.shutdown().map_err(Failure::failed)
 }
 
@@ -137,13 +142,20 @@ pub(crate) fn start(
     ending: Ending,
     progress: impl Fn(Progress) + Send + Sync + 'static,
 ) -> Outcome<Arc<Server>> {
-    start_with(data, args, None, ending, progress)
+    start_with(data, args, OfClients::default(), ending, progress)
+}
+
+/// What a server has for clients of other processes.
+#[derive(Default)]
+struct OfClients {
+    trust: Option<Arc<Trust>>,
+    jobs: Option<Arc<Jobs>>,
 }
 
 fn start_with(
     data: &DataAddress,
     args: &ServerArgs,
-    trust: Option<Arc<Trust>>,
+    OfClients { trust, jobs }: OfClients,
     ending: Ending,
     progress: impl Fn(Progress) + Send + Sync + 'static,
 ) -> Outcome<Arc<Server>> {
@@ -153,6 +165,7 @@ fn start_with(
         on_failed: Some(Arc::new(move |why| failed(Class::Restart, why))),
         progress: Some(Arc::new(progress)),
         trust,
+        tree_jobs: jobs.map(|jobs| jobs as _),
         ..options(args)
     };
     let started = match args.salvage {

@@ -1,7 +1,7 @@
 //! Commands on whole trees: they send the server many operations in each message, past any mount.
 //!
 //! ```text
-//!   PATH ─ the mount that it is in ─▶ server, path in the file system ─▶ chiton-trees ─▶ refusals as they come, totals at the end
+//!   PATH ─ the mount that it is in ─▶ server, path in the file system ─▶ chiton-trees, here or there ─▶ refusals as they come, totals at the end
 //! ```
 
 mod chmod;
@@ -14,6 +14,7 @@ mod place;
 mod report;
 mod rm;
 mod users;
+mod work;
 
 use std::path::PathBuf;
 
@@ -26,6 +27,7 @@ pub(crate) use self::find::{Find, find};
 pub(crate) use self::huge::{HugeArgs, huge};
 pub(crate) use self::ls::{Ls, ls};
 pub(crate) use self::rm::{Rm, rm};
+use self::work::{Here, carry_out};
 
 /// The paths of a command, and where they are.
 #[derive(Debug, Args)]

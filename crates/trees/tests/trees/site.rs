@@ -1,5 +1,6 @@
 //! A server in a directory of its own, trees in it, and what they look like.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -58,7 +59,8 @@ pub(crate) struct Kept {
 impl Watch for Kept {
     fn refused(&mut self, refused: Refused) {
         let path = String::from_utf8_lossy(&refused.path).into_owned();
-        self.refused.push((path, refused.doing, refused.refusal));
+        let Cow::Borrowed(doing) = refused.doing else { panic!("{refused} comes from elsewhere") };
+        self.refused.push((path, doing, refused.refusal));
     }
 
     fn progress(&mut self, names: u64) {

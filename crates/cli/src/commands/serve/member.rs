@@ -9,6 +9,7 @@ use chiton_monitor::{Monitor, MonitorError};
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, ServerOptions, Trust};
 use chiton_transport::Address;
+use chiton_tree_jobs::Jobs;
 use signal_hook::iterator::Signals;
 
 use super::Metrics;
@@ -33,9 +34,11 @@ pub(super) fn run(
     let trust = trust(args)?;
     let monitor: Arc<dyn Monitor> =
         Arc::new(EtcdMonitor::open(monitor).map_err(|e| failure(&MemberError::Monitor(e)))?);
+    let advertise = advertised(args)?;
+    let jobs = jobs(&advertise, trust.as_deref());
     let options = MemberOptions {
         listen: args.listen.clone(),
-        advertise: advertised(args)?,
+        advertise,
         domain: args.domain.clone(),
         weight: args.weight,
         is_standby: args.standby,
@@ -46,6 +49,7 @@ pub(super) fn run(
             recovery_target: args.server.recovery_target.unwrap_or(RECOVERY_TARGET),
             log: Arc::new(|line| chiton_runtime::log_line!("{line}")),
             trust,
+            tree_jobs: Some(jobs.clone()),
             ..super::options(&args.server)
         },
     };
@@ -81,10 +85,20 @@ pub(super) fn run(
             }
             Ok(None) | Err(_) => {
                 chiton_runtime::log_line!("leaving: everything is made durable first");
+                jobs.end();
                 return member.leave().map_err(Failure::failed);
             }
         }
     }
+}
+
+/// Jobs ask the cluster as other clients do, from this server on: others may have parts of a tree, and plates move.
+fn jobs(advertised: &[Address], trust: Option<&Trust>) -> Arc<Jobs> {
+    let jobs = Arc::new(Jobs::new(Arc::new(RealWorld)));
+    if let Some(address) = advertised.first() {
+        jobs.serve(address.clone(), trust.map(|trust| trust.credentials().clone()));
+    }
+    jobs
 }
 
 /// A cluster has TLS, unless the administrator says that it has not.

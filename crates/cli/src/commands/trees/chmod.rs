@@ -1,37 +1,35 @@
 //! `chiton chmod` and `chiton chown`.
 
-mod mode;
-
-use chiton_model::AttrChange;
-use chiton_trees::{Place, change};
-use chiton_types::{Attr, Kind, Mode};
+use chiton_trees::{ModeChange, Subject, Task, Totals};
 use clap::Args;
+use rustix::fs::Mode;
 use serde_json::json;
 
-use self::mode::ModeChange;
 use super::report::{AGAIN, Report};
 use super::users::Users;
-use super::{Paths, place};
+use super::{Here, Paths, carry_out, place};
 use crate::failure::{Failure, Outcome};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "MODE is octal (644) or symbolic (u+rwX,go-w), as chmod(1) has it. Symbolic links are neither followed nor changed. What has the mode already is left as it is. What is refused is named, and the exit code is then 1. It is not atomic.\n\nExamples:\n  chiton chmod -R u+rwX,go-w /mnt/chiton/share\n  chiton chmod 750 /mnt/chiton/home/alice\n  chiton chmod -R a+r --server tcp:server:7117 /public --json"
+    after_help = "MODE is octal (644) or symbolic (u+rwX,go-w), as chmod(1) has it. Symbolic links are neither followed nor changed. What has the mode already is left as it is. What is refused is named, and the exit code is then 1. With -R the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic.\n\nExamples:\n  chiton chmod -R u+rwX,go-w /mnt/chiton/share\n  chiton chmod 750 /mnt/chiton/home/alice\n  chiton chmod -R a+r --server tcp:server:7117 /public --json"
 )]
 pub(crate) struct Chmod {
     /// Change everything in directories, too.
     #[arg(long, short = 'R')]
     pub(crate) recursive: bool,
     /// The mode.
-    #[arg(allow_hyphen_values = true, value_parser = mode::parse)]
+    #[arg(allow_hyphen_values = true, value_parser = ModeChange::parse)]
     pub(crate) mode: ModeChange,
     #[command(flatten)]
     pub(crate) paths: Paths,
+    #[command(flatten)]
+    pub(crate) here: Here,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Names of users and groups are those of this machine. Symbolic links are changed themselves, never what they lead to. What has the owner already is left as it is. What is refused is named, and the exit code is then 1. It is not atomic.\n\nExamples:\n  chiton chown -R alice:staff /mnt/chiton/home/alice\n  chiton chown :staff /mnt/chiton/share\n  chiton chown -R 1000:1000 --server tcp:server:7117 /home/alice --json"
+    after_help = "Names of users and groups are those of this machine. Symbolic links are changed themselves, never what they lead to. What has the owner already is left as it is. What is refused is named, and the exit code is then 1. With -R the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic.\n\nExamples:\n  chiton chown -R alice:staff /mnt/chiton/home/alice\n  chiton chown :staff /mnt/chiton/share\n  chiton chown -R 1000:1000 --server tcp:server:7117 /home/alice --json"
 )]
 pub(crate) struct Chown {
     /// Change everything in directories, too.
@@ -41,46 +39,54 @@ pub(crate) struct Chown {
     pub(crate) owner: String,
     #[command(flatten)]
     pub(crate) paths: Paths,
+    #[command(flatten)]
+    pub(crate) here: Here,
 }
 
 pub(crate) fn chmod(args: &Chmod) -> Outcome {
-    let umask = mode::umask();
-    let wanted = |attr: &Attr| {
-        let mode = Mode(args.mode.of(attr.mode.0, attr.kind == Kind::Dir, umask));
-        let changes = attr.kind != Kind::Symlink && mode != attr.mode;
-        changes.then(|| AttrChange { mode: Some(mode), ..AttrChange::default() })
-    };
-    run(&args.paths, "chmod", args.recursive, &wanted)
+    let (recursive, umask) = (args.recursive, umask());
+    run(&args.paths, "chmod", recursive && !args.here.here, |subjects| Task::Chmod {
+        subjects,
+        recursive,
+        mode: args.mode.clone(),
+        umask,
+    })
 }
 
 pub(crate) fn chown(args: &Chown) -> Outcome {
     let (uid, gid) = Users::read().parse(&args.owner).map_err(Failure::failed)?;
-    let wanted = |attr: &Attr| {
-        let uid = uid.filter(|uid| *uid != attr.uid);
-        let gid = gid.filter(|gid| *gid != attr.gid);
-        (uid.is_some() || gid.is_some()).then(|| AttrChange { uid, gid, ..AttrChange::default() })
-    };
-    run(&args.paths, "chown", args.recursive, &wanted)
+    let recursive = args.recursive;
+    run(&args.paths, "chown", recursive && !args.here.here, |subjects| Task::Chown {
+        subjects,
+        recursive,
+        uid,
+        gid,
+    })
 }
 
-fn run(
-    paths: &Paths,
-    command: &'static str,
-    recursive: bool,
-    wanted: &dyn Fn(&Attr) -> Option<AttrChange>,
-) -> Outcome {
+fn run(paths: &Paths, command: &str, is_job: bool, task: impl FnOnce(Vec<Subject>) -> Task) -> Outcome {
     let Paths { paths, at } = paths;
     let (client, said) = place::open(at, paths, command)?;
     let mut report = Report::begin("changed", at.json)?;
-    let mut places: Vec<Place> = Vec::new();
+    let mut subjects = Vec::new();
     for said in &said {
         match said.place(&client) {
-            Ok(place) => places.push(place),
+            Ok(place) => subjects.push(Subject::from(&place)),
             Err(failure) => report.failed(failure),
         }
     }
-    let done = change(&client, &places, recursive, command, wanted, &mut report);
-    report.make_durable(&client);
+    let Totals::Changed(done) = carry_out(&client, &task(subjects), is_job, &mut report)? else {
+        return Err(Failure::failed(
+            "the server's answer is that to another command: it has another version",
+        ));
+    };
     let totals = json!({ "names": done.names, "changed": done.changed });
     report.end(totals, &format!("{} of {} are changed", done.changed, done.names), AGAIN)
+}
+
+/// This process's umask.
+fn umask() -> u16 {
+    let mask = rustix::process::umask(Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits() as u16
 }

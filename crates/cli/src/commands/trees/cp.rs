@@ -4,20 +4,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use chiton_client::{Client, Lookup};
-use chiton_trees::{Copied, Place, copy};
+use chiton_trees::{Copied, Copying, Place, Subject, Task, Totals};
 use chiton_types::{Ino, Kind, Name};
 use clap::Args;
 use serde_json::json;
 
-use super::At;
 use super::place::{self, Said};
 use super::report::Report;
+use super::{At, Here, carry_out};
 use crate::failure::{Class, Failure, Outcome};
 use crate::size;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Copies within one file system. If DST is a directory, the copies get the names of their originals in it; else DST is the new name of the one SRC. Nothing that exists is changed: a name that is taken is refused.\n\nModes, times, extended attributes, symbolic links and hard links within the tree are kept, and owners if root copies. Policies are not copied. Files in blocks share them with their originals, so nothing is copied, whatever their size; between directories of different plates (docs/administration.md) the bytes are copied. It is not atomic: others see a tree half copied, and a file that is changed meanwhile is copied as it was before or after.\n\nExamples:\n  chiton cp -r /mnt/chiton/data /mnt/chiton/data.before\n  chiton cp -r /mnt/chiton/a /mnt/chiton/b /mnt/chiton/copies --json\n  chiton cp -r --server tcp:server:7117 /src /copy"
+    after_help = "Copies within one file system. If DST is a directory, the copies get the names of their originals in it; else DST is the new name of the one SRC. Nothing that exists is changed: a name that is taken is refused.\n\nModes, times, extended attributes, symbolic links and hard links within the tree are kept, and owners if root copies. Policies are not copied. Files in blocks share them with their originals, so nothing is copied, whatever their size; between directories of different plates (docs/administration.md) the bytes are copied. With -r the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic: others see a tree half copied, and a file that is changed meanwhile is copied as it was before or after.\n\nExamples:\n  chiton cp -r /mnt/chiton/data /mnt/chiton/data.before\n  chiton cp -r /mnt/chiton/a /mnt/chiton/b /mnt/chiton/copies --json\n  chiton cp -r --server tcp:server:7117 /src /copy"
 )]
 pub(crate) struct Cp {
     /// Copy directories with everything in them.
@@ -31,6 +31,8 @@ pub(crate) struct Cp {
     pub(crate) to: PathBuf,
     #[command(flatten)]
     pub(crate) at: At,
+    #[command(flatten)]
+    pub(crate) here: Here,
 }
 
 pub(crate) fn cp(args: &Cp) -> Outcome {
@@ -44,21 +46,20 @@ pub(crate) fn cp(args: &Cp) -> Outcome {
         ));
     }
     let mut report = Report::begin("copied", args.at.json)?;
-    let mut all = Copied::default();
+    let mut copies = Vec::new();
     for from in &said {
         match copyable(args, from, &client).and_then(|place| Ok((to.name(from)?, place))) {
-            Ok(((into, name), place)) => {
-                let done = copy(&client, &place, into, &name, &mut report);
-                all.files += done.files;
-                all.dirs += done.dirs;
-                all.bytes += done.bytes;
-                all.shared_bytes += done.shared_bytes;
-            }
+            Ok(((into, name), place)) => copies.push(Copying { from: Subject::from(&place), into, name }),
             Err(failure) => report.failed(failure),
         }
     }
-    report.make_durable(&client);
-    let Copied { files, dirs, bytes, shared_bytes, .. } = all;
+    let is_job = args.recursive && !args.here.here;
+    let Totals::Copied(done) = carry_out(&client, &Task::Copy(copies), is_job, &mut report)? else {
+        return Err(Failure::failed(
+            "the server's answer is that to another command: it has another version",
+        ));
+    };
+    let Copied { files, dirs, bytes, shared_bytes, .. } = done;
     let totals = json!({ "files": files, "directories": dirs, "bytes": bytes, "shared_bytes": shared_bytes });
     let bytes = size::human(bytes);
     report.end(

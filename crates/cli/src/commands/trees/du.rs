@@ -1,19 +1,18 @@
 //! `chiton du`.
 
-use chiton_trees::usage;
+use chiton_trees::{Subject, Task, Totals};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::json;
 
-use super::Paths;
-use super::place;
 use super::report::{AGAIN, Report};
-use crate::failure::Outcome;
+use super::{Here, Paths, carry_out, place};
+use crate::failure::{Failure, Outcome};
 use crate::size;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A file with several names counts once. \"stored\" is what content takes in the object store; blocks that several files share (cp --reflink, chiton cp) count for each.\n\nExamples:\n  chiton du /mnt/chiton/home\n  chiton du --depth 1 /mnt/chiton/home\n  chiton du --server tcp:server:7117 / --json"
+    after_help = "A file with several names counts once. \"stored\" is what content takes in the object store; blocks that several files share (cp --reflink, chiton cp) count for each. The server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process.\n\nExamples:\n  chiton du /mnt/chiton/home\n  chiton du --depth 1 /mnt/chiton/home\n  chiton du --server tcp:server:7117 / --json"
 )]
 pub(crate) struct Du {
     #[command(flatten)]
@@ -24,20 +23,27 @@ pub(crate) struct Du {
     /// Print sizes in bytes.
     #[arg(long, short)]
     pub(crate) bytes: bool,
+    #[command(flatten)]
+    pub(crate) here: Here,
 }
 
 pub(crate) fn du(args: &Du) -> Outcome {
     let Paths { paths, at } = &args.paths;
     let (client, said) = place::open(at, paths, "du")?;
     let mut report = Report::begin("counted", at.json)?;
-    let mut places = Vec::new();
+    let mut subjects = Vec::new();
     for said in &said {
         match said.place(&client) {
-            Ok(place) => places.push(place),
+            Ok(place) => subjects.push(Subject::from(&place)),
             Err(failure) => report.failed(failure),
         }
     }
-    let lines = usage(&client, &places, args.depth, &mut report);
+    let task = Task::Usage { subjects, depth: args.depth };
+    let Totals::Usage(lines) = carry_out(&client, &task, !args.here.here, &mut report)? else {
+        return Err(Failure::failed(
+            "the server's answer is that to another command: it has another version",
+        ));
+    };
     let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
     let done = "the totals are incomplete";
     if at.json {

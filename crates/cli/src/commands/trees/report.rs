@@ -22,6 +22,8 @@ pub(super) struct Report {
     json: bool,
     bar: ProgressBar,
     refused: u64,
+    /// Of these, those that came by [`Watch`].
+    from_watch: u64,
     class: Option<Class>,
     listed: Vec<Value>,
     stopped: Arc<AtomicBool>,
@@ -43,7 +45,16 @@ impl Report {
         let style = ProgressStyle::with_template("{prefix} {human_pos} names {spinner} {per_sec}");
         bar.set_style(style.expect("a valid template"));
         bar.set_prefix(what);
-        Ok(Report { json, bar, refused: 0, class: None, listed: Vec::new(), stopped, is_lost: false })
+        Ok(Report {
+            json,
+            bar,
+            refused: 0,
+            from_watch: 0,
+            class: None,
+            listed: Vec::new(),
+            stopped,
+            is_lost: false,
+        })
     }
 
     /// Something of the command line that is not there, or not for this command.
@@ -55,6 +66,22 @@ impl Report {
         } else {
             self.bar.suspend(|| chiton_runtime::log_line!("chiton: {failure}"));
         }
+    }
+
+    /// So much was refused in all, of which the first came one by one.
+    pub(super) fn refused_in_all(&mut self, refused: u64) {
+        let unlisted = refused.saturating_sub(self.from_watch);
+        self.refused += unlisted;
+        if unlisted > 0 && !self.json {
+            self.bar.suspend(|| {
+                chiton_runtime::log_line!("chiton: {unlisted} more were refused: --here names all of them");
+            });
+        }
+    }
+
+    /// Somebody else has ended the work.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
     fn list(&mut self, line: Value) {
@@ -116,6 +143,7 @@ impl Watch for Report {
             return;
         }
         self.refused += 1;
+        self.from_watch += 1;
         if self.json {
             let path = String::from_utf8_lossy(&refused.path).into_owned();
             self.list(json!({ "path": path, "doing": refused.doing, "reason": refused.refusal.to_string() }));

@@ -1,10 +1,16 @@
 //! Modes as chmod(1) has them.
 
-use rustix::fs::Mode;
+use std::fmt;
 
 /// The change of a mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ModeChange {
+pub struct ModeChange {
+    text: String,
+    parsed: Parsed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Parsed {
     /// These bits. `keeps_setid`: directories keep their set-id bits, as with fewer than five digits.
     Octal { bits: u16, keeps_setid: bool },
     /// These clauses, one after the other.
@@ -13,7 +19,7 @@ pub(crate) enum ModeChange {
 
 /// `go-w`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Clause {
+struct Clause {
     /// The rights of whom, as bits; none were named: those of all, which the umask lets.
     who: Option<u16>,
     actions: Vec<(Action, Rights)>,
@@ -39,16 +45,31 @@ const GROUP: u16 = 0o2070;
 const OTHERS: u16 = 0o1007;
 
 impl ModeChange {
+    /// Reads `750`, `u+rwX,go-w`, `g=u`.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn parse(text: &str) -> Result<ModeChange, String> {
+        Ok(ModeChange { text: text.to_owned(), parsed: parse(text)? })
+    }
+
     /// The mode that a file with this one gets.
-    pub(super) fn of(&self, mode: u16, is_dir: bool, umask: u16) -> u16 {
-        match self {
-            ModeChange::Octal { bits, keeps_setid } => {
+    pub fn of(&self, mode: u16, is_dir: bool, umask: u16) -> u16 {
+        match &self.parsed {
+            Parsed::Octal { bits, keeps_setid } => {
                 bits | if *keeps_setid && is_dir { mode & 0o6000 } else { 0 }
             }
-            ModeChange::Symbolic(clauses) => {
+            Parsed::Symbolic(clauses) => {
                 clauses.iter().fold(mode, |mode, clause| clause.of(mode, is_dir, umask))
             }
         }
+    }
+}
+
+/// As it was written.
+impl fmt::Display for ModeChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
@@ -77,14 +98,13 @@ impl Clause {
     }
 }
 
-/// `750`, `u+rwX,go-w`, `g=u`.
-pub(super) fn parse(text: &str) -> Result<ModeChange, String> {
+fn parse(text: &str) -> Result<Parsed, String> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let bits = u16::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o7777);
         let bits = bits.ok_or_else(|| "an octal mode has up to four digits from 0 to 7".to_owned())?;
-        return Ok(ModeChange::Octal { bits, keeps_setid: text.len() < 5 });
+        return Ok(Parsed::Octal { bits, keeps_setid: text.len() < 5 });
     }
-    text.split(',').map(clause).collect::<Result<_, _>>().map(ModeChange::Symbolic)
+    text.split(',').map(clause).collect::<Result<_, _>>().map(Parsed::Symbolic)
 }
 
 fn clause(text: &str) -> Result<Clause, String> {
@@ -141,20 +161,13 @@ fn rights(text: &str) -> Option<Rights> {
     Some(Rights::Bits { bits, exec_if_any })
 }
 
-/// This process's umask.
-pub(super) fn umask() -> u16 {
-    let mask = rustix::process::umask(Mode::empty());
-    rustix::process::umask(mask);
-    mask.bits() as u16
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A file, and a directory, that had `mode`.
     fn check(text: &str, mode: u16, file: u16, dir: u16) {
-        let change = parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+        let change = ModeChange::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
         let got = (change.of(mode, false, 0o022), change.of(mode, true, 0o022));
         assert_eq!(got, (file, dir), "{text} of {mode:o}: {:o} and {:o}", got.0, got.1);
     }
@@ -179,7 +192,7 @@ mod tests {
     #[test]
     fn other_words_are_no_modes() {
         for bad in ["", "8", "77777", "rwx", "u", "z+r", "u+q", "u+r,,g+r", "u+ug"] {
-            assert!(parse(bad).is_err(), "{bad}");
+            assert!(ModeChange::parse(bad).is_err(), "{bad}");
         }
     }
 }

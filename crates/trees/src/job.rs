@@ -1,0 +1,276 @@
+//! Tasks that a server carries out: a client starts one, asks how far it is, and may cancel it.
+//!
+//! ```text
+//!   Job::start ─ "jobs start TASK" ─▶ a server ─ Task::perform by a client of its own
+//!   Job::wait  ─ "jobs show ID FROM" ─▶ progress, refusals from FROM on, totals at the end
+//! ```
+//!
+//! Invariants:
+//! - A job belongs to the server that has started it, and ends with it. Other servers of a cluster do not know it.
+//! - It does not depend on the client that has started it: that one may go.
+
+use std::time::Duration;
+
+use chiton_client::Client;
+use chiton_runtime::thread;
+use chiton_types::{PlateId, Refusal};
+use serde_json::{Value, json};
+
+use crate::{Refused, Task, Totals, Watch};
+
+/// Between the first questions how far a job is.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Between the later ones.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// The state of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// The server works on it.
+    Running,
+    /// It is over; some of it may have been refused.
+    Done,
+    /// Somebody has ended it early. What it had done by then stays.
+    Cancelled,
+    /// It could not go on.
+    Failed,
+}
+
+/// What a server says about a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStatus {
+    /// Its number.
+    pub id: u64,
+    /// The command: `chmod`, `chown`, `cp` or `du`.
+    pub kind: String,
+    /// The user who has started it.
+    pub uid: u32,
+    /// Where it begins, for messages.
+    pub path: String,
+    /// Whether it is over.
+    pub state: JobState,
+    /// Names that are done.
+    pub names: u64,
+    /// What could not be done, counted.
+    pub refused: u64,
+    /// The first refusals that the answer holds. [`Job::status`] says which.
+    pub refusals: Vec<Refused>,
+    /// Time since it began.
+    pub age: Duration,
+    /// How long it has worked.
+    pub worked: Duration,
+    /// At its end, what it has done.
+    pub totals: Option<Totals>,
+    /// Why it failed, in words.
+    pub why: Option<String>,
+}
+
+impl JobState {
+    /// All states.
+    pub const ALL: [JobState; 4] = [JobState::Running, JobState::Done, JobState::Cancelled, JobState::Failed];
+
+    /// As reports have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            JobState::Running => "running",
+            JobState::Done => "done",
+            JobState::Cancelled => "cancelled",
+            JobState::Failed => "failed",
+        }
+    }
+}
+
+impl JobStatus {
+    /// As a server sends it.
+    pub fn to_json(&self) -> Value {
+        let refusal = |refused: &Refused| {
+            json!({
+                "path": String::from_utf8_lossy(&refused.path),
+                "doing": refused.doing,
+                "code": refused.refusal as u8,
+                "reason": refused.refusal.to_string(),
+            })
+        };
+        json!({
+            "id": self.id, "kind": self.kind, "uid": self.uid, "path": self.path, "state": self.state.word(),
+            "names": self.names, "refused": self.refused, "age_ms": self.age.as_millis() as u64,
+            "worked_ms": self.worked.as_millis() as u64,
+            "refusals": self.refusals.iter().map(refusal).collect::<Vec<_>>(),
+            "totals": self.totals.as_ref().map(Totals::to_json), "why": self.why,
+        })
+    }
+
+    /// Reads what [`JobStatus::to_json`] makes.
+    pub fn from_json(status: &Value) -> Option<JobStatus> {
+        let refusal = |refused: &Value| {
+            Some(Refused {
+                path: refused["path"].as_str()?.as_bytes().to_vec(),
+                doing: refused["doing"].as_str()?.to_owned().into(),
+                refusal: Refusal::from_u8(u8::try_from(refused["code"].as_u64()?).ok()?)?,
+            })
+        };
+        let word = status["state"].as_str()?;
+        Some(JobStatus {
+            id: status["id"].as_u64()?,
+            kind: status["kind"].as_str()?.to_owned(),
+            uid: u32::try_from(status["uid"].as_u64()?).ok()?,
+            path: status["path"].as_str()?.to_owned(),
+            state: JobState::ALL.into_iter().find(|state| state.word() == word)?,
+            names: status["names"].as_u64()?,
+            refused: status["refused"].as_u64()?,
+            refusals: status["refusals"].as_array()?.iter().map(refusal).collect::<Option<_>>()?,
+            age: Duration::from_millis(status["age_ms"].as_u64()?),
+            worked: Duration::from_millis(status["worked_ms"].as_u64()?),
+            totals: match &status["totals"] {
+                Value::Null => None,
+                totals => Some(Totals::from_json(totals)?),
+            },
+            why: status["why"].as_str().map(str::to_owned),
+        })
+    }
+}
+
+/// A job of a server.
+pub struct Job<'a> {
+    client: &'a Client,
+    id: u64,
+    /// Asked first: its server has started the job.
+    plate: PlateId,
+}
+
+impl<'a> Job<'a> {
+    /// Has the server that owns the first inode of a task carry it out, with the rights of the client's user.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsupported`] or [`Refusal::Invalid`]: the server has no jobs; [`Refusal::NotPermitted`]: this client may have
+    /// none; [`Refusal::Busy`]: as many as may be run at once. Then [`Task::perform`] does the same from here.
+    pub fn start(client: &'a Client, task: &Task) -> Result<Job<'a>, Refusal> {
+        let plate = task.subjects().first().map_or(PlateId(0), |first| client.plate_of(first.ino));
+        let started = ask(client, plate, &format!("start {}", task.to_json()))?;
+        Ok(Job { client, id: started["id"].as_u64().ok_or(Refusal::Io)?, plate })
+    }
+
+    /// The job with a number.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no server knows it, or not any more; [`Refusal::NotPermitted`]: it is another user's.
+    pub fn find(client: &'a Client, id: u64) -> Result<Job<'a>, Refusal> {
+        let mut job = Job { client, id, plate: PlateId(0) };
+        job.plate = job.ask_around(&format!("show {id} {}", u64::MAX))?.0;
+        Ok(job)
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How far it is, with the refusals after the first `from`.
+    ///
+    /// # Errors
+    /// As [`Job::find`].
+    pub fn status(&self, from: u64) -> Result<JobStatus, Refusal> {
+        let (_, status) = self.ask_around(&format!("show {} {from}", self.id))?;
+        JobStatus::from_json(&status).ok_or(Refusal::Io)
+    }
+
+    /// Ends it early: what it has done stays. Of a job that is over nothing changes.
+    ///
+    /// # Errors
+    /// As [`Job::find`].
+    pub fn cancel(&self) -> Result<(), Refusal> {
+        self.ask_around(&format!("cancel {}", self.id)).map(drop)
+    }
+
+    /// Waits for its end; the watch hears of its progress and its refusals, and can cancel it. The status at the end. All that was
+    /// changed is durable then.
+    ///
+    /// # Errors
+    /// As [`Job::find`]: the job ended with its server.
+    pub fn wait(&self, watch: &mut dyn Watch) -> Result<JobStatus, Refusal> {
+        let (mut seen, mut pause, mut is_cancelled) = (0, PAUSE_MIN, false);
+        loop {
+            if watch.is_stopped() && !is_cancelled {
+                self.cancel()?;
+                is_cancelled = true;
+            }
+            let mut status = self.status(seen)?;
+            seen += status.refusals.len() as u64;
+            status.refusals.drain(..).for_each(|refused| watch.refused(refused));
+            watch.progress(status.names);
+            if status.state != JobState::Running {
+                return Ok(status);
+            }
+            thread::sleep(pause);
+            pause = (pause * 3 / 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Asks the server that has started it, and then all others: its plates may have moved meanwhile.
+    fn ask_around(&self, words: &str) -> Result<(PlateId, Value), Refusal> {
+        let others = (0..self.client.plates()).map(PlateId).filter(|plate| *plate != self.plate);
+        let mut failure = Refusal::NotFound;
+        for plate in std::iter::once(self.plate).chain(others) {
+            match ask(self.client, plate, words) {
+                Ok(answer) => return Ok((plate, answer)),
+                Err(Refusal::NotFound) => {}
+                Err(refusal) => failure = refusal,
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// The jobs of all servers, the youngest last: those of the client's user, of root's all. A server remembers those that are over for a
+/// while.
+///
+/// # Errors
+/// As [`Job::start`].
+pub fn jobs(client: &Client) -> Result<Vec<JobStatus>, Refusal> {
+    let mut all: Vec<JobStatus> = Vec::new();
+    for plate in (0..client.plates()).map(PlateId) {
+        let listed = ask(client, plate, "list")?;
+        for job in listed["jobs"].as_array().into_iter().flatten() {
+            let job = JobStatus::from_json(job).ok_or(Refusal::Io)?;
+            if all.iter().all(|known| known.id != job.id) {
+                all.push(job);
+            }
+        }
+    }
+    all.sort_by_key(|job| std::cmp::Reverse(job.age));
+    Ok(all)
+}
+
+fn ask(client: &Client, plate: PlateId, words: &str) -> Result<Value, Refusal> {
+    let answer = client.admin_at(plate, &format!("jobs {words}"))?;
+    serde_json::from_slice(&answer).map_err(|_| Refusal::Io)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Changed;
+
+    #[test]
+    fn a_status_survives_its_way() {
+        let refused =
+            Refused { path: b"/a/b".to_vec(), doing: "chmod".into(), refusal: Refusal::NotPermitted };
+        for state in JobState::ALL {
+            let status = JobStatus {
+                id: 71_000_001,
+                kind: "chmod".to_owned(),
+                uid: 1000,
+                path: "/a".to_owned(),
+                state,
+                names: 3,
+                refused: 1,
+                refusals: vec![refused.clone()],
+                age: Duration::from_millis(1_500),
+                worked: Duration::from_millis(200),
+                totals: (state != JobState::Running).then(|| Totals::Changed(Changed::default())),
+                why: (state == JobState::Failed).then(|| "the server stops".to_owned()),
+            };
+            assert_eq!(JobStatus::from_json(&status.to_json()), Some(status));
+        }
+    }
+}
