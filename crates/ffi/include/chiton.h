@@ -127,6 +127,110 @@ struct chiton_usage {
 };
 int chiton_usage(chiton *handle, const char *path, struct chiton_usage *usage, chiton_tree_fn *follow, void *arg);
 
+/* The same by the server, as a job: the call that starts it returns its number at once, or 0 if it fails (EOPNOTSUPP: the server has
+ * no jobs, as one inside this process; EBUSY: as many run as may). The job goes on if this process ends, ends with its server,
+ * and has the caller's rights. The handle is a file system's. `chiton jobs` lists all. */
+uint64_t chiton_start_copy_tree(chiton *filesystem, const char *from, const char *to);
+uint64_t chiton_start_chmod_tree(chiton *filesystem, const char *path, uint32_t mode);
+uint64_t chiton_start_chown_tree(chiton *filesystem, const char *path, uint32_t uid, uint32_t gid);
+uint64_t chiton_start_usage(chiton *filesystem, const char *path);
+
+enum { CHITON_JOB_RUNNING = 0, CHITON_JOB_DONE = 1, CHITON_JOB_CANCELLED = 2, CHITON_JOB_FAILED = 3 };
+
+/* How far a job is. */
+struct chiton_tree_job {
+    uint64_t id;
+    uint64_t names;            /* that are done */
+    uint64_t refused;          /* what could not be done */
+    uint64_t age_ms;           /* since it began */
+    struct chiton_usage usage; /* at the end of a job of chiton_start_usage */
+    uint32_t uid;              /* whose it is */
+    int state;                 /* CHITON_JOB_RUNNING and the others */
+};
+
+/* How far it is now. A job that no server knows (any more) is ENOENT, one of another user EPERM. */
+int chiton_tree_job(chiton *filesystem, uint64_t id, struct chiton_tree_job *job);
+
+/* Waits for its end, and writes to job, if it is not NULL, how it ended. follow is as above, and ends the job if it returns anything
+ * but 0. Fails as those calls do: with the first refusal, EINTR for a job that was cancelled, EIO for one that failed. */
+int chiton_wait_tree_job(chiton *filesystem, uint64_t id, struct chiton_tree_job *job, chiton_tree_fn *follow, void *arg);
+
+/* Ends it early; what it has done stays. Of a job that is over nothing changes. */
+int chiton_cancel_tree_job(chiton *filesystem, uint64_t id);
+
+/* ---- batches ------------------------------------------------------------------------------------------------------ */
+
+/* Many operations or questions in a message, on any mix of directories, with a result each in the order asked. Directories and files go by
+ * their inode numbers, which results and chiton_stat have; symbolic links are not followed. A batch is not atomic. how says what happens
+ * when one fails: CHITON_PERFORM_ALL carries out the others, in no order but that of their plate;
+ * CHITON_STOP_ON_FAILURE carries them out one after the other, and those behind the first that fails have the error ECANCELED.
+ * Each call returns how many succeeded. It is -1 only if its arguments cannot be used or the handle is of no use: nothing was done then,
+ * and nothing is written to results. */
+enum { CHITON_PERFORM_ALL = 0, CHITON_STOP_ON_FAILURE = 1 };
+
+/* A name in a directory. */
+struct chiton_name {
+    uint64_t dir; /* its inode number */
+    const char *name;
+};
+
+struct chiton_result {
+    struct chiton_attr attr; /* of openv, statv, lookupv, setattrv */
+    uint64_t file;           /* of openv */
+    int error;               /* 0, or a number of errno.h */
+};
+
+/* What may be done with an open file, and how it is opened, as for open(2). One of the first two must be there. */
+enum { CHITON_READ = 1, CHITON_WRITE = 2, CHITON_CREATE = 4, CHITON_EXCLUSIVE = 8, CHITON_TRUNCATE = 16 };
+
+struct chiton_open_file {
+    struct chiton_name at;
+    uint32_t flags;
+    uint32_t mode;       /* permissions of a file that is made */
+    const void *content; /* and its content; NULL: none */
+    size_t len;
+};
+
+/* Opens files, and with CHITON_CREATE makes those that are absent, with their content. With CHITON_STOP_ON_FAILURE each is a message of its
+ * own. Every file that was opened has to be closed, through the same handle; those of a job's handle end when its mode changes. */
+int64_t chiton_openv(chiton *handle, const struct chiton_open_file *files, size_t count, int how, struct chiton_result *results);
+
+/* Reads from and writes to an open file, as pread(2) and pwrite(2). Return how many bytes: of a read fewer only at the end of the file. */
+int64_t chiton_pread(chiton *handle, uint64_t file, uint64_t offset, void *buffer, size_t capacity);
+int64_t chiton_pwrite(chiton *handle, uint64_t file, uint64_t offset, const void *content, size_t len);
+
+/* Closes them; their content is with the server then. The error of a file that was written may be that of the content. */
+int64_t chiton_closev(chiton *handle, const uint64_t *files, size_t count, int how, struct chiton_result *results);
+
+/* Attributes, by inode number (ESTALE: there is none) or by name (ENOENT). */
+int64_t chiton_statv(chiton *handle, const uint64_t *inodes, size_t count, int how, struct chiton_result *results);
+int64_t chiton_lookupv(chiton *handle, const struct chiton_name *names, size_t count, int how, struct chiton_result *results);
+
+enum { CHITON_SET_MODE = 1, CHITON_SET_UID = 2, CHITON_SET_GID = 4, CHITON_SET_MTIME = 8 };
+
+struct chiton_change {
+    uint64_t ino;
+    int64_t mtime_ns;
+    uint32_t set; /* which of the others are set: CHITON_SET_MODE and the others, added */
+    uint32_t mode;
+    uint32_t uid;
+    uint32_t gid;
+};
+
+/* chmod, chown and the time of the last change of content. */
+int64_t chiton_setattrv(chiton *handle, const struct chiton_change *changes, size_t count, int how, struct chiton_result *results);
+
+/* Removes names of anything but directories. */
+int64_t chiton_unlinkv(chiton *handle, const struct chiton_name *names, size_t count, int how, struct chiton_result *results);
+
+struct chiton_link {
+    uint64_t ino;
+    struct chiton_name at;
+};
+
+/* Gives files further names. */
+int64_t chiton_linkv(chiton *handle, const struct chiton_link *links, size_t count, int how, struct chiton_result *results);
+
 /* ---- jobs --------------------------------------------------------------------------------------------------------- */
 
 /* Takes a directory of one's own for a job that works alone there: what it does costs no message, and others do not see it.

@@ -121,7 +121,13 @@ pub unsafe extern "C" fn chiton_read(
 }
 
 /// Up to `capacity` bytes to `buffer`, which nobody has promised to hold anything: so it is only written to.
-fn read(client: &Client, fh: u64, offset: u64, buffer: *mut u8, capacity: usize) -> Result<i64, Refusal> {
+pub(crate) fn read(
+    client: &Client,
+    fh: u64,
+    offset: u64,
+    buffer: *mut u8,
+    capacity: usize,
+) -> Result<i64, Refusal> {
     let mut done = 0;
     while done < capacity {
         let at = offset.checked_add(done as u64).ok_or(Refusal::Invalid)?;

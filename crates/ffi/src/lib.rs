@@ -1,8 +1,8 @@
 //! Chiton for programs in C, and in every language that can call C: the client and the decoupled subtrees, as
-//! about thirty functions. What each promises stands in `include/chiton.h`, which is written by hand.
+//! about fifty functions. What each promises stands in `include/chiton.h`, which is written by hand.
 //!
 //! ```text
-//!   chiton.h ─▶ open, files, trees, jobs ─▶ border ─▶ Chiton ─┬─ Client
+//!   chiton.h ─▶ open, files, batches, trees, jobs ─▶ border ─▶ Chiton ─┬─ Client
 //!                                      │               └─ Subtree
 //!                                      └─▶ last: errno and a sentence, by thread
 //! ```
@@ -19,9 +19,11 @@
 
 #![warn(missing_docs)]
 
+mod batches;
 mod files;
 mod jobs;
 mod open;
+mod tree_jobs;
 mod trees;
 
 mod border;
@@ -32,6 +34,10 @@ mod last;
 #[cfg_attr(not(feature = "embedded"), path = "server_absent.rs")]
 mod server;
 
+pub use batches::{
+    BatchResult, Change, FileToBeOpened, Link, NameIn, chiton_closev, chiton_linkv, chiton_lookupv,
+    chiton_openv, chiton_pread, chiton_pwrite, chiton_setattrv, chiton_statv, chiton_unlinkv,
+};
 pub use files::{
     Attr, EntryFn, chiton_flush, chiton_list, chiton_mkdir, chiton_read, chiton_remove, chiton_rename,
     chiton_stat, chiton_write,
@@ -42,6 +48,10 @@ pub use jobs::{
 };
 pub use last::{chiton_errno, chiton_error};
 pub use open::{chiton_close, chiton_connect, chiton_format, chiton_open};
+pub use tree_jobs::{
+    TreeJob, chiton_cancel_tree_job, chiton_start_chmod_tree, chiton_start_chown_tree,
+    chiton_start_copy_tree, chiton_start_usage, chiton_tree_job, chiton_wait_tree_job,
+};
 pub use trees::{
     TreeFn, Usage, chiton_chmod_tree, chiton_chown_tree, chiton_copy_tree, chiton_remove_tree, chiton_usage,
 };

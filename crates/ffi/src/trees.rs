@@ -12,7 +12,7 @@ use crate::handle::Chiton;
 use crate::last::Failure;
 
 /// Owner or group that stays as it is: `(uid_t)-1`, as chown(2) has it.
-const SAME: u32 = u32::MAX;
+pub(crate) const SAME: u32 = u32::MAX;
 
 /// `chiton_tree_fn`: anything but 0 ends the call.
 pub type TreeFn =
@@ -32,8 +32,25 @@ pub struct Usage {
     pub dirs: u64,
 }
 
+impl Usage {
+    pub(crate) fn and(self, other: Usage) -> Usage {
+        Usage {
+            bytes: self.bytes + other.bytes,
+            allocated: self.allocated + other.allocated,
+            files: self.files + other.files,
+            dirs: self.dirs + other.dirs,
+        }
+    }
+}
+
+impl From<&chiton_trees::Usage> for Usage {
+    fn from(line: &chiton_trees::Usage) -> Usage {
+        Usage { bytes: line.bytes, allocated: line.allocated, files: line.files, dirs: line.dirs }
+    }
+}
+
 /// Follows the work for a program.
-struct Follower {
+pub(crate) struct Follower {
     follow: Option<TreeFn>,
     arg: *mut c_void,
     is_stopped: bool,
@@ -41,7 +58,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(follow: Option<TreeFn>, arg: *mut c_void) -> Follower {
+    pub(crate) fn new(follow: Option<TreeFn>, arg: *mut c_void) -> Follower {
         Follower { follow, arg, is_stopped: false, first: None }
     }
 
@@ -53,7 +70,7 @@ impl Follower {
     }
 
     /// The result of the call as a whole.
-    fn result(self, asked: &str, path: &[u8]) -> Result<c_int, Failure> {
+    pub(crate) fn result(self, asked: &str, path: &[u8]) -> Result<c_int, Failure> {
         match self.first {
             Some(Refused { path, doing, refusal }) => {
                 let path = String::from_utf8_lossy(&path);
@@ -205,12 +222,8 @@ pub unsafe extern "C" fn chiton_usage(
         let (asked, mut follower) = ("chiton_usage", Follower::new(follow, arg));
         chiton.ask(asked, path, |client| {
             let place = Place::find(client, path, path)?;
-            for line in chiton_trees::usage(client, &[place], 0, &mut follower) {
-                total.bytes += line.bytes;
-                total.allocated += line.allocated;
-                total.files += line.files;
-                total.dirs += line.dirs;
-            }
+            let lines = chiton_trees::usage(client, &[place], 0, &mut follower);
+            total = lines.iter().map(Usage::from).fold(Usage::default(), Usage::and);
             Ok(())
         })?;
         // SAFETY: it is not null, and the caller promises the rest.

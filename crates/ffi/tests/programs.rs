@@ -9,6 +9,7 @@ use chiton_client::ClientOptions;
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_transport::Address;
+use chiton_tree_jobs::Jobs;
 
 /// What the examples print, each in its language's words.
 const SAID: &str = "before the merge: Device or resource busy\nafter the merge: 100 files\n";
@@ -80,10 +81,13 @@ impl Site {
         let owner = FormatOptions { uid: rustix::process::geteuid().as_raw(), ..FormatOptions::default() };
         let data = dir.path().join("data");
         Server::format(&data, &owner, &world).expect("formatted");
-        let server = Server::start(&data, ServerOptions::default(), world).expect("started");
+        let jobs = Arc::new(Jobs::new(world.clone()));
+        let options = ServerOptions { tree_jobs: Some(jobs.clone()), ..ServerOptions::default() };
+        let server = Server::start(&data, options, world).expect("started");
         let address: Address =
             format!("unix:{}", dir.path().join("socket").display()).parse().expect("an address");
         server.serve(std::slice::from_ref(&address)).expect("listening");
+        jobs.serve(address.clone(), None);
         Site { dir, server, address }
     }
 
@@ -121,6 +125,25 @@ fn the_example_in_python_does_what_it_says() {
 }
 
 #[test]
+fn batches_in_python_have_a_result_for_each() {
+    let site = Site::new();
+    let mut python = Command::new("python3");
+    python.arg(root().join("examples/library/batch.py")).arg(site.address.to_string());
+    assert_eq!(
+        said(python.env("CHITON_LIBRARY", libraries().join("libchiton.so"))),
+        "made: 1000 files\ntheir content: 6000 bytes\nremoved: 1000, not there: True\nstopped: ENOENT ECANCELED\n"
+    );
+}
+
+#[test]
+fn batches_and_jobs_in_c_have_a_result_for_each() {
+    let site = Site::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/batches.c");
+    let program = compiled(&source, &site.dir.path().join("batches"), false);
+    assert_eq!(said(Command::new(program).arg(site.address.to_string())), "batches hold\n");
+}
+
+#[test]
 fn the_border_holds() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/border.c");
@@ -144,7 +167,7 @@ fn the_border_holds() {
 #[test]
 fn the_page_shows_the_examples_as_they_are() {
     let page = std::fs::read_to_string(root().join("docs/library.md")).expect("the page");
-    for name in ["job.rs", "job.c", "job.py"] {
+    for name in ["job.rs", "job.c", "job.py", "batch.py"] {
         let text = std::fs::read_to_string(root().join("examples/library").join(name)).expect("an example");
         assert!(page.contains(text.trim_end()), "docs/library.md does not show {name} as it is");
     }
