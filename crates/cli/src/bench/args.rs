@@ -84,7 +84,7 @@ pub(crate) enum Group {
     Huge,
     /// Calls to a server that measures them, beside one that does not.
     Metrics,
-    /// rm -r, cp -r and du of many small files by batches, beside one call for each name.
+    /// rm -r, cp -r and du of many small files by batches, beside one call for each name; as jobs of the server; beside a mount.
     Trees,
     /// Appends to a file that other processes follow on another mount, under two policies.
     Readers,

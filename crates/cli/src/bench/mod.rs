@@ -20,6 +20,7 @@ mod socket;
 mod subject;
 mod subtrees;
 mod tls;
+mod tree_jobs;
 mod trees;
 mod write_behind;
 

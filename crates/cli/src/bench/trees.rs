@@ -8,9 +8,9 @@ use chiton_model::{AttrChange, SetTime};
 use chiton_trees::{Place, Refused, Watch};
 use chiton_types::{Ino, Kind, Mode, Name};
 
-use super::Plan;
 use super::plates::cpu_seconds;
 use super::subject::{Subject, name, timed};
+use super::{Plan, tree_jobs};
 use crate::failure::{Failure, Outcome};
 
 const FILES: u64 = 50_000;
@@ -70,7 +70,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         let (baseline, ours): (Vec<f64>, Vec<f64>) = whole.iter().map(of).unzip();
         Row::new(name, unit, &baseline, &ours)
     };
-    Ok(vec![
+    let mut rows = vec![
         row("chiton du / a lookup of each name", |rates| rates.usage.names).with_bound("pages of listings"),
         row("chiton cp -r / five calls for each name", |rates| rates.copy.names)
             .with_bound("two questions for each name; two operations, in batches"),
@@ -91,11 +91,13 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
         row("chiton cp -r / single calls, a CPU second", |rates| rates.copy.by_cpu).with_bound("CPU"),
         row("chiton rm -r --each / single calls, a CPU second", |rates| rates.remove.by_cpu)
             .with_bound("CPU"),
-    ])
+    ];
+    rows.extend(tree_jobs::measure(plan)?);
+    Ok(rows)
 }
 
 /// A tree of files, with the names in it.
-fn fill(client: &Client, root: &str, files: u64) -> Outcome<u64> {
+pub(super) fn fill(client: &Client, root: &str, files: u64) -> Outcome<u64> {
     let dirs = files.div_ceil(PER_DIR);
     for dir in 0..dirs {
         let parent = client.mkdir_all(format!("{root}/dir{dir:04}")).map_err(Failure::failed)?.ino;
@@ -169,7 +171,7 @@ fn expect(seen: u64, files: u64) -> Outcome {
 }
 
 #[derive(Default)]
-struct FirstRefusal(Option<Refused>);
+pub(super) struct FirstRefusal(pub(super) Option<Refused>);
 
 impl Watch for FirstRefusal {
     fn refused(&mut self, refused: Refused) {
