@@ -121,6 +121,13 @@ impl Leases {
         wanted.is_some()
     }
 
+    /// Asks this session to give everything up, if it is the one that holds everything.
+    pub(crate) fn recall_everything_of(&mut self, slot: Slot, mono: Duration) {
+        if self.mode.holder() == Some(slot) {
+            self.recalls.send(EVERYTHING, slot, LeaseMode::None, mono);
+        }
+    }
+
     /// Inodes on which there may be leases stronger than this, in order.
     pub(crate) fn held(&self, than: LeaseMode) -> Vec<Ino> {
         let is_stronger = |holds: &[Hold]| holds.iter().any(|hold| hold.mode > than);

@@ -70,6 +70,14 @@ impl Engine {
         }
     }
 
+    /// A session has the server work for it: if it holds every lease because it was alone, it gives all of them up at once. Each inode
+    /// that the work touches would cost a recall otherwise.
+    pub fn yield_leases(&mut self, session: SessionId, m: &Moment) {
+        if let Some(session) = self.clients.sessions.get_mut(session) {
+            self.clients.leases.recall_everything_of(session.slot, m.mono);
+        }
+    }
+
     /// A session comes back on a new connection and will send `resend_count` operations again.
     pub fn resume_session(
         &mut self,

@@ -423,7 +423,7 @@ impl Plate {
             Call::GetBlock { block, offset, len } => self.get_block(block, offset, len),
             Call::Admin { what } => match (what.strip_prefix("view "), what.strip_prefix(JOBS)) {
                 (Some(words), _) => self.view(cred, words),
-                (None, Some(words)) => self.jobs(cred, words),
+                (None, Some(words)) => self.jobs(session, cred, words),
                 (None, None) => self.admin(&what),
             },
             Call::Realm(call) => match *call {

@@ -11,6 +11,7 @@
 //! | `list` | `jobs`: those of the user, to root all; without refusals |
 //! | `show ID FROM` | the job, with its refusals from the number `FROM` on |
 //! | `cancel ID` | the job |
+//! | `yield` | nothing; the plate that is asked recalls what the client holds because it was alone. `start` does that, too |
 //!
 //! Invariants:
 //! - A job has the rights of the user who started it, and no others: it asks by a client of this user.

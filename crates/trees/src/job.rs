@@ -146,6 +146,10 @@ impl<'a> Job<'a> {
     /// none; [`Refusal::Busy`]: as many as may be run at once. Then [`Task::perform`] does the same from here.
     pub fn start(client: &'a Client, task: &Task) -> Result<Job<'a>, Refusal> {
         let plate = task.subjects().first().map_or(PlateId(0), |first| client.plate_of(first.ino));
+        for other in (0..client.plates()).map(PlateId).filter(|other| *other != plate) {
+            // The job will need what this client holds there. Without an answer it waits for each.
+            let _ = ask(client, other, "yield");
+        }
         let started = ask(client, plate, &format!("start {}", task.to_json()))?;
         Ok(Job { client, id: started["id"].as_u64().ok_or(Refusal::Io)?, plate })
     }

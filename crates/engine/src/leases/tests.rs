@@ -147,6 +147,20 @@ fn the_session_that_holds_everything_gives_all_up_for_a_decoupling() {
 }
 
 #[test]
+fn the_session_that_holds_everything_gives_all_up_for_its_job() {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    l.join(B);
+    l.recall_everything_of(B, T);
+    assert_eq!(l.recalls.outbox, [], "it holds nothing but what the table says");
+    l.recall_everything_of(A, T);
+    l.recall_everything_of(A, T);
+    assert_eq!(l.recalls.outbox, [(A, Recall { id: 1, ino: EVERYTHING, keep: Nothing, grown: None })]);
+    assert_eq!(l.acknowledge(A, 1), Some(EVERYTHING));
+    assert!(!l.conflict(INO, B, Nothing, T), "one recall for all inodes");
+}
+
+#[test]
 fn the_session_that_holds_everything_hands_over_what_it_buffered_for_a_branch() {
     let mut l = Leases::new(100, REST);
     l.join(A);
