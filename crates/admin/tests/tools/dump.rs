@@ -66,7 +66,7 @@ fn a_tree_with_some_of_everything_goes_out_and_in() {
         let (listed, fh) =
             client.create(&caller, odd, b"listed", Mode(0o666), OpenFlags::WRITE).expect("made");
         client.release(fh).expect("closed");
-        assert_eq!(listed.attr.flags, Attr::ACCESS_LIST);
+        assert_eq!(listed.attr.flags, Attr::ACCESS_LIST | Attr::XATTRS);
         client.mknod(&caller, odd, b"disk", Kind::Block, Mode(0o600), 0x801).expect("made");
         let change = AttrChange { mtime: at(42), ..AttrChange::default() };
         client.setattr(&caller, odd, change, None).expect("set");
