@@ -1,4 +1,4 @@
-//! Directories whose names are on one plate or spread over all: what the figures of huge directories compare.
+//! The directories that the figures of huge directories compare: their names are on one plate, or spread over all.
 
 pub(crate) use chiton_policy::Huge;
 

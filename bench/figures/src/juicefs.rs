@@ -82,7 +82,7 @@ impl JuiceFs {
         Ok(())
     }
 
-    /// What the program says that was started last.
+    /// The output of the last program that was started.
     fn log(&self) -> PathBuf {
         self.dir.path().join("log")
     }

@@ -260,7 +260,7 @@ impl Run<'_> {
 
     fn ask(&mut self, host: u32, task: Task) {
         let processors = &mut self.hosts[host as usize];
-        // A thread that holds a plate goes on before others begin.
+        // A thread that holds the lock of a plate is given a processor before threads that begin a request.
         let started = match task {
             Task::CarryOut(_) => processors.ask_first(task),
             Task::Prepare(_) | Task::Handle(_) => processors.ask(task),

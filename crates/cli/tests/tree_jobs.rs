@@ -215,7 +215,7 @@ fn ctrl_c_cancels_the_job_and_a_death_of_the_server_is_reported() {
     let out = cp.wait_with_output().expect("it ends");
     assert_eq!(out.status.code(), Some(1), "{}", said(&out));
     assert!(said(&out).contains("has ended with its server"), "{}", said(&out));
-    // What it had done stands, and fsck finds nothing wrong with it.
+    // The changes that it had made are there, and fsck finds nothing wrong.
     site.end("-TERM");
     done(&["fsck", &data]);
 }

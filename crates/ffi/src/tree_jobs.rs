@@ -11,7 +11,7 @@ use crate::handle::Chiton;
 use crate::last::Failure;
 use crate::trees::{Follower, SAME, TreeFn, Usage};
 
-/// What a function returns that has started no job.
+/// A function that has started no job returns this.
 const NO_JOB: u64 = 0;
 
 /// `struct chiton_tree_job`.

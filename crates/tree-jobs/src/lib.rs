@@ -15,7 +15,7 @@
 //!
 //! Invariants:
 //! - A job has the rights of the user who started it, and no others: it asks by a client of this user.
-//! - It ends with its process. What it has done stays, as after Ctrl-C.
+//! - It ends with its process. Changes that it has made stay, as after Ctrl-C.
 //! - So many run at a time, so many are remembered for so long, and of each so many refusals and lines: memory has a limit.
 
 #![warn(missing_docs)]

@@ -30,7 +30,7 @@ pub enum JobState {
     Running,
     /// It is over; some of it may have been refused.
     Done,
-    /// Somebody has ended it early. What it had done by then stays.
+    /// A user has ended it early. Changes that it had made by then stay.
     Cancelled,
     /// It could not go on.
     Failed,

@@ -100,7 +100,7 @@ fn delay_here(setting: &Setting, servers: &Servers) -> Result<u64> {
 }
 
 impl Sample {
-    /// What a message costs is what an operation alone costs more than a name of a batch.
+    /// The cost of a message: that of an operation alone, less that of a name in a batch.
     fn costs(&self) -> Costs {
         let messages = match self.directories {
             Directories::Split => f64::from(PLATES),

@@ -37,7 +37,7 @@ enum JobsCommand {
         after_help = "Examples:\n  chiton jobs show 71000001 /mnt/chiton\n  chiton jobs show 71000001 /srv/chiton --json"
     )]
     Show(One),
-    /// End a job early. What it has done stays.
+    /// End a job early. Changes that it has made stay.
     #[command(
         after_help = "Examples:\n  chiton jobs cancel 71000001 /mnt/chiton\n  chiton jobs cancel 71000001 tcp:server:7117 --json"
     )]

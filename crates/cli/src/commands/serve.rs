@@ -145,7 +145,7 @@ pub(crate) fn start(
     start_with(data, args, OfClients::default(), ending, progress)
 }
 
-/// What a server has for clients of other processes.
+/// The parts of a server that only clients of other processes use.
 #[derive(Default)]
 struct OfClients {
     trust: Option<Arc<Trust>>,

@@ -96,7 +96,7 @@ impl Chunks {
 }
 
 impl Content {
-    /// Takes in what the server answered of the bytes from `start` on. `false`: it says nothing of them.
+    /// Takes in an answer of the server about the bytes from `at` on. `false`: the answer does not cover them.
     pub(super) fn install(&mut self, stored: Stored, at: u64) -> bool {
         match stored {
             Stored::Inline(bytes) => *self = Content::Inline(bytes),

@@ -116,7 +116,7 @@ impl Files {
 
     /// Opens a file that the service has already counted as opened. `attr` and `lease` are from its answer, `mark` was
     /// taken from [`Service::recalls`] before it was asked, `changes` from [`Files::changes`]. With O_TRUNC the file is
-    /// emptied (unless it was just made). `content`: what the answer says of the first bytes, and when it was asked for.
+    /// emptied (unless it was just made). `content`: the first bytes, or where they are, as the answer says, and the moment of the question.
     ///
     /// # Errors
     /// Those of a truncation; then nothing is open.

@@ -1,5 +1,5 @@
-//! A batch over several plates. All plates get their operations at once, if the batch goes on after failures and no operation concerns two
-//! plates. Else the batch goes in runs of operations that one plate decides, one run after the other.
+//! A batch over several plates. Each plate gets its operations at once, unless the batch stops at a failure or an operation concerns two
+//! plates. Then the batch goes in runs of operations that one plate decides, one run after the other.
 //!
 //! Invariants:
 //! - Results stand in the order of the operations. Those of a plate are carried out in that order, and so are runs.
