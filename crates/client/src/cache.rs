@@ -25,6 +25,7 @@ use chiton_wire::{DirEntry, LeaseMode, Resolved};
 use crate::complete_dirs::{CompleteDirs, Part};
 use crate::generations::Generations;
 use crate::plate_inodes::PlateInodes;
+use crate::renames::Renames;
 use crate::{Mark, PartLists, Recalls};
 
 /// Names, attributes and directories.
@@ -32,6 +33,9 @@ pub(crate) struct Cache {
     inner: Mutex<Inner>,
     /// What this client changed by itself.
     changes: Recalls,
+    renames: Renames,
+    /// There are several plates.
+    are_several: bool,
     parts: Arc<PartLists>,
     /// It holds neither names nor attributes.
     is_nothing: bool,
@@ -72,7 +76,7 @@ const TARGETS_MAX: usize = 4_096;
 impl Cache {
     /// Holds at most so many names, as many attributes, and notes as many names of complete directories. 0: asking is as good (only directories are
     /// remembered, for the kernel's sake).
-    pub(crate) fn new(entries_max: usize, parts: Arc<PartLists>) -> Cache {
+    pub(crate) fn new(entries_max: usize, parts: Arc<PartLists>, are_several: bool) -> Cache {
         let inner = Inner {
             dirs: Generations::new(DIRS_MAX),
             names: Generations::new(entries_max),
@@ -82,7 +86,14 @@ impl Cache {
             stamp: 0,
             forgotten: parts.forgotten(),
         };
-        Cache { inner: Mutex::new(inner), changes: Recalls::default(), parts, is_nothing: entries_max == 0 }
+        Cache {
+            inner: Mutex::new(inner),
+            changes: Recalls::default(),
+            renames: Renames::default(),
+            are_several,
+            parts,
+            is_nothing: entries_max == 0,
+        }
     }
 
     /// To be taken before a question.
@@ -91,7 +102,9 @@ impl Cache {
     }
 
     fn holds(&self, recalls: &Recalls, since: Since, ino: Ino) -> bool {
-        !recalls.recalled_since(since.recalls, ino) && !self.changes.recalled_since(since.changes, ino)
+        !recalls.recalled_since(since.recalls, ino)
+            && !self.changes.recalled_since(since.changes, ino)
+            && !self.renames.any_in(|| self.home(ino))
     }
 
     /// The inode that has a name of a directory: the directory, or a part of it.
@@ -152,12 +165,31 @@ impl Cache {
 
     /// Operations are about to be asked for. [`Cache::ended`] follows when they are answered.
     pub(crate) fn begins(&self, ops: &[Op]) {
+        if self.are_several {
+            ops.iter().for_each(|op| self.begins_between_plates(op));
+        }
         let mut inner = self.inner.lock();
         ops.iter().for_each(|op| inner.complete.begins(op));
     }
 
+    /// A rename leaves the lease on a directory of another plate here: nothing is answered by it until it ends.
+    fn begins_between_plates(&self, op: &Op) {
+        self.renames.begins(op);
+        if let Op::Rename { from, from_name, to, to_name, .. } = op {
+            for (dir, name) in [(*from, from_name), (*to, to_name)] {
+                let (mut inner, at) = self.lock_at(dir, name);
+                inner.names.remove(&(at, name.clone()));
+                inner.attrs.remove(&dir);
+                inner.attrs.remove(&at);
+            }
+        }
+    }
+
     /// They are answered, and [`Cache::changed`] knows of it.
     pub(crate) fn ended(&self, ops: &[Op]) {
+        if self.are_several {
+            ops.iter().for_each(|op| self.renames.ended(op));
+        }
         let mut inner = self.inner.lock();
         ops.iter().for_each(|op| inner.complete.ended(op));
     }

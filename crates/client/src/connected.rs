@@ -55,6 +55,8 @@ pub(crate) struct ConnectedOptions {
     pub(crate) decouples: bool,
     /// The plate that it speaks with.
     pub(crate) plate: PlateId,
+    /// Random, the same for all plates: see [`Hello::client`].
+    pub(crate) client: u64,
     /// Until when a plate that does not run yet is asked again for the first session.
     pub(crate) ready_by: Duration,
 }
@@ -154,6 +156,7 @@ pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option
         resend_count: 0,
         decouples: options.decouples,
         plate: options.plate,
+        client: options.client,
     }
 }
 

@@ -78,7 +78,11 @@ impl Core {
         let embedded = service.is_embedded();
         Core {
             // The engine is as near as a cache.
-            cache: Cache::new(if embedded { 0 } else { cache_entries_max }, service.part_lists()),
+            cache: Cache::new(
+                if embedded { 0 } else { cache_entries_max },
+                service.part_lists(),
+                service.plates() > 1,
+            ),
             write_behind,
             abandoned: AbandonedCalls::default(),
             dentries: KernelDentries::new(1 << 20),

@@ -102,6 +102,7 @@ mod flags;
 mod handler;
 mod options;
 mod recalls;
+mod renames;
 
 #[cfg(test)]
 mod tests;

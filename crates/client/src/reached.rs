@@ -34,7 +34,8 @@ impl Reached {
     /// Connects to each plate. Tries once, but for plates that do not run yet and a dialer with patience.
     pub(crate) fn connect(dialer: Box<dyn Dialer>, options: &ClientOptions) -> Result<Reached, ConnectError> {
         let ready_by = options.world.monotonic() + dialer.patience();
-        let dialing = Dialing { dialer: Arc::from(dialer), options, ready_by, inbox: Arc::default() };
+        let client = options.world.random();
+        let dialing = Dialing { dialer: Arc::from(dialer), options, ready_by, client, inbox: Arc::default() };
         // How much all sessions may keep is known only when the first has begun: that one may keep as much as a single one.
         let (first, behind, welcome) = dialing.connect(PlateId(0), options.kept_bytes_max)?;
         let Welcome::Accepted { filesystem, ref objects, .. } = welcome else {
@@ -70,6 +71,8 @@ struct Dialing<'a> {
     options: &'a ClientOptions,
     /// Until when plates that do not run yet are asked again.
     ready_by: Duration,
+    /// The number that the client names at every plate.
+    client: u64,
     inbox: Arc<RecallInbox>,
 }
 
@@ -81,6 +84,7 @@ impl Dialing<'_> {
             kept_bytes_max,
             decouples: self.options.decouples,
             plate,
+            client: self.client,
             ready_by: self.ready_by,
         };
         let limits = Limits::new(kept_bytes_max);

@@ -90,9 +90,11 @@ impl Handler for RecallHandler {
     fn weaken(&self, ino: Ino, keep: LeaseMode) {
         let core = &self.core;
         let _yielding = self.files.begin_yield(ino);
-        let may_be_dir = core.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
+        let is_file = self.files.size(ino).is_some();
+        // If the kernel forgets the names of one directory, it forgets those of all.
+        let may_be_dir = !is_file && core.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
         core.cache.recalled(ino);
-        if let Some(invalidator) = core.invalidator.get().filter(|_| self.files.size(ino).is_some()) {
+        if let Some(invalidator) = core.invalidator.get().filter(|_| is_file) {
             // What was stored into mappings is written back here before it is pushed from here.
             self.forget_pages(invalidator, ino);
         }

@@ -367,10 +367,15 @@ impl Clients {
     fn grant_looked_at(&mut self, ino: Ino, slot: Slot, m: &Moment) -> LeaseMode {
         let mode = self.leases.grant(ino, slot, LeaseMode::Shared, false, m.mono);
         if mode == LeaseMode::None {
-            let opens = &self.opens;
-            self.leases.downgrade_idle(ino, slot, m.mono, |holder| opens.has(ino, holder));
+            self.share_idle(ino, slot, m);
         }
         mode
+    }
+
+    /// Asks those who hold an inode exclusively and do not use it to share it.
+    pub(crate) fn share_idle(&mut self, ino: Ino, slot: Slot, m: &Moment) {
+        let opens = &self.opens;
+        self.leases.downgrade_idle(ino, slot, m.mono, |holder| opens.has(ino, holder));
     }
 }
 

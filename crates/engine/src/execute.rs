@@ -204,6 +204,9 @@ impl Engine {
         {
             self.touched.clear();
             Namespace::touched(&self.events, &mut self.touched);
+            // Leases on inodes of other plates are lent there.
+            let ns = &self.shards.ns;
+            self.touched.retain(|ino| ns.owns(*ino));
             self.clients.recall_conflicting(call, &self.touched, m)?;
         }
         let mut elsewhere = None;

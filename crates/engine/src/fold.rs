@@ -50,7 +50,7 @@ impl Engine {
             peers.begin_crossing(&self.shards.ns, call.op, key)?;
         }
         loop {
-            self.acquire((call.op, key), is_settled, m)?;
+            self.acquire((call.op, key), call.slot, is_settled, m)?;
             self.shards.may_administer_parts(dir, call.cred)?;
             let parts = self.shards.ns.parts(dir)?;
             let Some(peers) = &mut self.peers else { return Ok(planned) };

@@ -61,10 +61,12 @@ impl Engine {
         Ok(Opened { session, secret })
     }
 
-    /// Whether a session decouples subtrees whose policy says so, before it changes something in them.
-    pub fn note_decouples(&mut self, session: SessionId, decouples: bool) {
+    /// What the greeting of a session's connection says: the number by which other plates know its client (0: none), and whether it
+    /// decouples subtrees whose policy says so, before it changes something in them.
+    pub fn note_greeting(&mut self, session: SessionId, client: u64, decouples: bool) {
         // A decoupled client's engine holds what was decoupled already.
         let is_realm = self.is_realm();
+        self.clients.sessions.is_of_client(session, client);
         if let Some(session) = self.clients.sessions.get_mut(session) {
             session.decouples = decouples && !is_realm;
         }

@@ -26,6 +26,7 @@ mod failed_rows;
 mod folds;
 mod gauges;
 mod guards;
+mod keeper;
 mod keys;
 mod moves;
 mod order;
@@ -521,7 +522,7 @@ impl Engine {
         }
         let Some((from, message)) = task.asked_by_peer() else { return Ok(Answer::Done) };
         match message {
-            PeerMessage::Guard { takes_over, is_late, entries, key, attempt, ino, name } => {
+            PeerMessage::Guard { takes_over, is_late, entries, key, attempt, ino, name, client } => {
                 let asked = Asked {
                     key: *key,
                     attempt: *attempt,
@@ -530,6 +531,7 @@ impl Engine {
                     entries: *entries,
                     ino: *ino,
                     name: name.as_ref(),
+                    client: *client,
                 };
                 self.guard_row(*from, &asked, m)?;
             }

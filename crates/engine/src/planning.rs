@@ -26,7 +26,7 @@ impl Engine {
             self.await_rows(call.op)?;
         }
         loop {
-            self.acquire((call.op, key), is_settled, m)?;
+            self.acquire((call.op, key), call.slot, is_settled, m)?;
             self.events.clear();
             let (opens, ns) = (&self.clients.opens, &self.shards.ns);
             let is_open = |ino: Ino| {
@@ -106,7 +106,7 @@ impl Engine {
             peers.begin_crossing(&self.shards.ns, call.op, key)?;
         }
         let (ino, event) = loop {
-            self.acquire((call.op, key), is_settled, m)?;
+            self.acquire((call.op, key), call.slot, is_settled, m)?;
             let way = WayUp { crossing: self.peers.as_ref().map(|peers| peers.crossing(key)) };
             match self.shards.plan_policy_op(call.op, call.cred, now, &way) {
                 Ok(planned) => break planned,

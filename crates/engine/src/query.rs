@@ -24,6 +24,8 @@ use crate::wait_queue::{Ticket, Wait};
 
 /// Most entries in one answer.
 const ENTRIES_MAX: u32 = 16_384;
+/// Names after a page whose holders are asked to share, if others hold what the page lists.
+const LOOK_AHEAD: usize = 2_048;
 
 /// The state that a question may touch.
 pub(crate) struct QueryHandler<'a> {
@@ -271,18 +273,39 @@ impl QueryHandler<'_> {
         let parent_leased = self.parent_leased(dir);
         let mut attrs = attrs.into_iter();
         let mut entries = Vec::with_capacity(listed.len());
+        let mut is_held = false;
         for (name, ino, kind, cookie) in listed {
             // If that is not known, the answer has no more than the name.
             let is_hidden = self.shards.is_hidden(ino).unwrap_or(true);
             let is_hidden = is_hidden || self.await_unguarded(ino).is_err();
             let attr = attrs.next().flatten().filter(|_| !is_hidden).map(|attr| {
-                let lease = self.clients.lease_in_passing(&attr, slot, m);
+                let lease = self.clients.lease_looked_at(&attr, slot, m);
+                is_held |= lease == LeaseMode::None && !attr.is_parted();
                 (attr, lease)
             });
             entries.push(DirEntry { name, ino, kind, cookie, attr });
         }
+        if let (true, false, Some(last)) = (is_held, end, entries.last()) {
+            self.look_ahead(dir, last.cookie)?;
+        }
         self.clients.leases.limit(m.mono);
         Ok(Answer::Entries { entries, end, parent_leased, parent_open })
+    }
+
+    /// Others hold what a page lists, and whoever scans a directory will ask for the next pages, too: the holders of what stands there
+    /// are asked to share it meanwhile, so that those pages come with leases. Nothing is fetched for it.
+    fn look_ahead(&mut self, dir: Ino, after: u64) -> Result<(), Stop> {
+        let (slot, m) = (self.slot, self.m);
+        let Listing { entries, .. } = match self.shards.ns.readdir(dir, after, LOOK_AHEAD) {
+            Err(Fault::Missing(_)) => return Ok(()),
+            listing => listing?,
+        };
+        for (_, ino, kind, _) in entries {
+            if kind != Kind::Dir && self.shards.ns.owns(ino) {
+                self.clients.share_idle(ino, slot, m);
+            }
+        }
+        Ok(())
     }
 
     fn map(&mut self, ino: Ino, offset: u64, len: u64) -> Result<Answer, Stop> {
@@ -358,3 +381,6 @@ impl Clients {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) volatile: bool,
     /// It decouples subtrees before it changes something in them: said anew with each connection.
     pub(crate) decouples: bool,
+    /// The number by which all plates know its client, or 0: said anew with each connection.
+    pub(crate) client: u64,
     /// How far it may reach.
     pub(crate) limit: Limit,
     /// When its last message came.
@@ -68,6 +70,7 @@ const OVER_MAX: usize = 256;
 pub(crate) struct Sessions {
     by_id: HashMap<SessionId, Session>,
     by_slot: BTreeMap<Slot, SessionId>,
+    by_client: HashMap<u64, SessionId>,
     slot_last: u32,
     /// Those that are over, and remembered.
     over: BTreeMap<SessionId, Over>,
@@ -95,6 +98,7 @@ impl Sessions {
             identity,
             volatile,
             decouples: false,
+            client: 0,
             limit: Limit::default(),
             heard,
             dedup: Dedup::default(),
@@ -113,6 +117,9 @@ impl Sessions {
     pub(crate) fn remove(&mut self, id: SessionId, end: Position) -> Option<Session> {
         let session = self.by_id.remove(&id)?;
         self.by_slot.remove(&session.slot);
+        if self.by_client.get(&session.client) == Some(&id) {
+            self.by_client.remove(&session.client);
+        }
         if !session.volatile {
             self.ended.push(id);
             let carried_out = session.dedup.carried_out();
@@ -144,6 +151,23 @@ impl Sessions {
     #[inline]
     pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session> {
         self.by_id.get_mut(&id)
+    }
+
+    /// The client of a session is known by this number (0: by none).
+    pub(crate) fn is_of_client(&mut self, id: SessionId, client: u64) {
+        let Some(session) = self.by_id.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut session.client, client);
+        if self.by_client.get(&before) == Some(&id) {
+            self.by_client.remove(&before);
+        }
+        if client != 0 {
+            self.by_client.insert(client, id);
+        }
+    }
+
+    /// The slot of the session of a client, by its number.
+    pub(crate) fn slot_of_client(&self, client: u64) -> Option<Slot> {
+        Some(self.get(*self.by_client.get(&client)?)?.slot)
     }
 
     pub(crate) fn of_slot(&self, slot: Slot) -> Option<SessionId> {

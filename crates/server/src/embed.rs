@@ -105,7 +105,7 @@ impl EmbeddedSession {
     /// From now on changes in subtrees whose policy says that a client decouples them are refused with
     /// [`chiton_types::Refusal::Undecoupled`] until one has.
     pub fn decouple_first(&self) {
-        self.plate.with_engine(|engine, _| engine.note_decouples(self.session, true));
+        self.plate.with_engine(|engine, _| engine.note_greeting(self.session, 0, true));
     }
 
     /// Carries a request out; waits for others if it must. `seq` is 0.

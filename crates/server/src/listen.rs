@@ -177,7 +177,9 @@ impl Service for PlateService {
                     let opened = engine.resume_session(session, secret, count, m);
                     let opened = opened
                         .and_then(|opened| engine.limit_session(session, limit.clone()).map(|()| opened));
-                    engine.note_decouples(session, hello.decouples && limit.is_none() && opened.is_ok());
+                    if opened.is_ok() {
+                        engine.note_greeting(session, hello.client, hello.decouples && limit.is_none());
+                    }
                     opened
                 })
             }
@@ -250,7 +252,7 @@ impl Plate {
         let limit = subtree_limit(sender);
         let opened = self.with_engine(|engine, m| {
             let opened = engine.open_session(session, secret, &hello.identity, false, m)?;
-            engine.note_decouples(session, hello.decouples && limit.is_none());
+            engine.note_greeting(session, hello.client, hello.decouples && limit.is_none());
             engine.limit_session(session, limit)?;
             Ok((opened, engine.position()))
         });

@@ -42,6 +42,9 @@ record! {
         pub decouples: bool,
         /// The plate that the connection is for. A client has a session with each plate, and finds out at plate 0 how many there are.
         pub plate: PlateId,
+        /// A random number that the client names at every plate, and nobody else knows: by it a plate finds the client's session when an
+        /// operation of the client guards a row for another plate ([`crate::PeerMessage::Guard`]). 0: none.
+        pub client: u64 as Fixed,
     }
 }
 

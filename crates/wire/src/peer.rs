@@ -194,6 +194,8 @@ choice! {
             ino: Ino,
             /// Of a directory: the name that the operation is about.
             name: Option<Name>,
+            /// The client that keeps its leases on the row, by the number of its greeting ([`crate::Hello`]); 0: none.
+            client: u64 as Fixed,
         }
         /// The guard is durable. No row: the inode does not exist, and nothing is guarded, or it is the token.
         4 Granted {

@@ -24,6 +24,7 @@ pub(crate) fn hello(channel: Channel, resume: Option<(SessionId, u64)>, identity
         resend_count: 0,
         decouples: false,
         plate: PlateId(0),
+        client: 0,
     }
 }
 

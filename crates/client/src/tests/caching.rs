@@ -26,7 +26,7 @@ fn name(s: &str) -> Name {
 }
 
 fn leased() -> (Cache, Recalls) {
-    let (cache, recalls) = (Cache::new(100, Arc::default()), Recalls::default());
+    let (cache, recalls) = (Cache::new(100, Arc::default(), true), Recalls::default());
     let since = cache.since(&recalls);
     cache.learn_dir(&recalls, since, DIR, true, true);
     (cache, recalls)
@@ -60,7 +60,7 @@ fn names_are_believed_under_a_lease_until_it_is_recalled() {
 
 #[test]
 fn an_answer_that_a_recall_overtook_teaches_nothing() {
-    let (cache, recalls) = (Cache::new(100, Arc::default()), Recalls::default());
+    let (cache, recalls) = (Cache::new(100, Arc::default(), true), Recalls::default());
     let since = cache.since(&recalls);
     recalls.note(DIR);
     cache.recalled(DIR);
@@ -170,6 +170,42 @@ fn in_a_directory_that_was_made_here_every_other_name_is_absent() {
     assert_eq!(cache.name(Ino(60), &name("a")), Some((None, false)));
 }
 
+/// A rename between plates leaves its client the leases on both directories. Until it is answered the others may see it first.
+#[test]
+fn what_a_rename_changes_is_not_answered_from_the_cache_meanwhile() {
+    const TO: Ino = Ino(50);
+    let (cache, recalls) = leased();
+    let learn = |dir, of: &str, ino| {
+        let since = cache.since(&recalls);
+        cache.learn_dir(&recalls, since, dir, true, true);
+        cache.learn_name(&recalls, since, dir, &name(of), ino);
+    };
+    learn(DIR, "x", Some(Ino(51)));
+    learn(DIR, "other", Some(Ino(52)));
+    learn(TO, "y", None);
+    let how = chiton_model::RenameHow::Replace;
+    let op = Op::Rename { from: DIR, from_name: name("x"), to: TO, to_name: name("y"), how };
+    let ops = std::slice::from_ref(&op);
+    let before = cache.since(&recalls);
+    cache.begins(ops);
+    cache.begins(ops);
+    for round in ["two", "one"] {
+        // Also an answer that comes meanwhile may be of before.
+        cache.learn_name(&recalls, before, TO, &name("y"), None);
+        learn(TO, "y", None);
+        learn(DIR, "x", Some(Ino(51)));
+        assert_eq!(cache.name(DIR, &name("x")), None, "{round} under way");
+        assert_eq!(cache.name(TO, &name("y")), None, "{round} under way");
+        assert_eq!(cache.name(DIR, &name("other")), Some((Some(Ino(52)), true)));
+        cache.changed(&recalls, cache.since(&recalls), [(&op, &made(51), LeaseMode::None)].into_iter());
+        cache.ended(ops);
+    }
+    cache.learn_name(&recalls, before, TO, &name("y"), None);
+    assert_eq!(cache.name(TO, &name("y")), None, "an answer of before");
+    learn(TO, "y", Some(Ino(51)));
+    assert_eq!(cache.name(TO, &name("y")), Some((Some(Ino(51)), true)));
+}
+
 #[test]
 fn a_directory_is_known_wholly_only_by_an_answer_that_nothing_overtook() {
     const NEW: Ino = Ino(50);
@@ -261,7 +297,7 @@ fn a_directory_that_was_listed_to_its_end_is_known_wholly() {
 
 #[test]
 fn names_of_whole_directories_are_noted_within_a_limit() {
-    let (cache, recalls) = (Cache::new(10, Arc::default()), Recalls::default());
+    let (cache, recalls) = (Cache::new(10, Arc::default(), true), Recalls::default());
     for ino in 50..60 {
         let (op, outcome) = mkdir(ino, 0o755);
         done(&cache, &recalls, &op, &outcome, LeaseMode::Shared);
@@ -271,7 +307,7 @@ fn names_of_whole_directories_are_noted_within_a_limit() {
     for ino in 50..60 {
         assert_eq!(cache.name(Ino(ino), &name("a")), None, "too much: all is forgotten");
     }
-    let none = Cache::new(0, Arc::default());
+    let none = Cache::new(0, Arc::default(), true);
     let (op, outcome) = mkdir(50, 0o755);
     done(&none, &recalls, &op, &outcome, LeaseMode::Shared);
     assert_eq!(none.name(Ino(50), &name("a")), None, "asking is as good");

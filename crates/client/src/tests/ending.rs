@@ -32,6 +32,7 @@ impl Site {
             kept_bytes_max: 1 << 20,
             decouples: false,
             plate: PlateId(0),
+            client: 7,
             ready_by: Duration::ZERO,
         };
         let write_behind = Arc::new(WriteBehind::new(Some(0), Limits::new(1 << 20)));

@@ -35,6 +35,7 @@ fn keeping_with(server: &FakeServer, kept_bytes_max: usize, inbox: Arc<RecallInb
         kept_bytes_max,
         decouples: false,
         plate: PlateId(0),
+        client: 7,
         ready_by: Duration::ZERO,
     };
     let (dialer, write_behind) = (Arc::new(server.clone()), Arc::new(WriteBehind::off()));

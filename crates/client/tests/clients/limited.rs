@@ -543,6 +543,7 @@ fn a_session_keeps_its_limit() {
         resend_count: 0,
         decouples: true,
         plate: PlateId(0),
+        client: 0,
     };
     let open = |path: &str, resume| {
         let credentials = fort.credentials(Access::ReadWrite, path);

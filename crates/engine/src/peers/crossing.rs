@@ -26,6 +26,7 @@ use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Position, Refusal, Time
 use chiton_wire::{DECOUPLINGS, GuardedRow, OpKey, PeerMessage};
 
 use super::guards::is_of_no_inode;
+use super::keeper::{keeper, keeps_elsewhere};
 use super::moves::is_move;
 use super::order::{Row, name_in, rows_of};
 use super::view::OverPlates;
@@ -35,6 +36,7 @@ use crate::execute::sets_policy;
 use crate::fold::next_folded;
 use crate::moment::Moment;
 use crate::parts::Queue;
+use crate::sessions::Slot;
 use crate::step::Stop;
 use crate::wait_queue::Wait;
 
@@ -67,6 +69,8 @@ struct Asking {
     entries: bool,
     /// The name in the directory that the operation is about.
     name: Option<Name>,
+    /// The client that keeps its leases, or 0.
+    client: u64,
 }
 
 /// A guard that an operation holds.
@@ -90,9 +94,9 @@ impl Crossing {
     }
 
     fn ask(&self, key: OpKey) -> Option<(PlateId, PeerMessage)> {
-        let Asking { row: Row { plate, ino, .. }, is_late, entries, name } = self.asked.clone()?;
+        let Asking { row: Row { plate, ino, .. }, is_late, entries, name, client } = self.asked.clone()?;
         let (takes_over, attempt) = (self.takes_over, self.attempt);
-        Some((plate, PeerMessage::Guard { takes_over, is_late, entries, key, attempt, ino, name }))
+        Some((plate, PeerMessage::Guard { takes_over, is_late, entries, key, attempt, ino, name, client }))
     }
 
     /// A row of another plate that is held.
@@ -434,13 +438,16 @@ impl Peers {
 
 impl Engine {
     /// Takes the guards that an operation over plates needs, as far as it knows; waits until it has them. An operation that was answered
-    /// before a restart takes no leases from clients: it took place before they got them.
+    /// before a restart takes no leases from clients: it took place before they got them. `slot`: of the session that asks.
     pub(crate) fn acquire(
         &mut self,
         (op, key): (&Op, OpKey),
+        slot: Slot,
         is_settled: bool,
         m: &Moment,
     ) -> Result<(), Stop> {
+        let keeper = keeper(op, slot);
+        let client = self.clients.sessions.get(key.session).map_or(0, |session| session.client);
         loop {
             let Some(peers) = &mut self.peers else { return Ok(()) };
             let (plate, plates) = (peers.plate, peers.plates);
@@ -473,14 +480,15 @@ impl Engine {
                 let folded = if let Op::Fold { dir } = op { next_folded(&ns.parts(*dir)?) } else { None };
                 let entries = folded == Some(next.ino);
                 let name = name_in(op, next.ino);
-                crossing.asked = Some(Asking { row: next, is_late, entries, name });
+                let client = if keeps_elsewhere(op, next.ino) { client } else { 0 };
+                crossing.asked = Some(Asking { row: next, is_late, entries, name, client });
                 let guard = crossing.ask(key);
                 if let Some((to, guard)) = guard.filter(|(to, _)| peers.others[to].boot != 0) {
                     peers.send(to, guard, &mut self.queue);
                 }
                 return Err(Stop::Wait(Wait::Guard(key)));
             }
-            if self.guard_own_row(next.ino, key, is_late, is_settled, m)? {
+            if self.guard_own_row(next.ino, (key, is_late), keeper, is_settled, m)? {
                 let peers = self.peers.as_mut().expect("looked at above");
                 let crossing = peers.crossings.get_mut(&key).expect("looked at above");
                 crossing.held.insert(next, Held::Own);
@@ -492,12 +500,13 @@ impl Engine {
         }
     }
 
-    /// Guards an own row for an own operation. False if another has it, and the operation must not wait for it.
+    /// Guards an own row for an own operation. False if another has it, and the operation must not wait for it. `keeper` keeps its
+    /// lease on the row.
     fn guard_own_row(
         &mut self,
         ino: Ino,
-        key: OpKey,
-        is_late: bool,
+        (key, is_late): (OpKey, bool),
+        keeper: Slot,
         is_settled: bool,
         m: &Moment,
     ) -> Result<bool, Stop> {
@@ -511,7 +520,7 @@ impl Engine {
         }
         if !is_of_no_inode(ino) {
             self.await_birth(ino)?;
-            self.await_leases(ino, is_settled, m)?;
+            self.await_leases(ino, keeper, is_settled, m)?;
         }
         let Some(peers) = &mut self.peers else { return Ok(true) };
         let (holder, boot) = (peers.plate, peers.boot);

@@ -30,12 +30,14 @@ pub(super) struct Asked<'a> {
     pub(super) entries: bool,
     pub(super) ino: Ino,
     pub(super) name: Option<&'a Name>,
+    /// Of the client that keeps its leases, or 0.
+    pub(super) client: u64,
 }
 
 impl Engine {
     /// Guards a row for an operation of another plate, and grants it.
     pub(super) fn guard_row(&mut self, from: PlateId, asked: &Asked<'_>, m: &Moment) -> Result<(), Stop> {
-        let Asked { key, attempt, takes_over, is_late, entries, ino, name } = *asked;
+        let Asked { key, attempt, takes_over, is_late, entries, ino, name, client } = *asked;
         let Some(peers) = &self.peers else { return Ok(()) };
         let boot = peers.others[&from].boot;
         match peers.guards.get(&ino) {
@@ -76,7 +78,8 @@ impl Engine {
                 Err(Stop::Fail(_)) => return Err(Stop::Wait(Wait::Room)),
                 may_change => may_change?,
             }
-            self.await_leases(ino, false, m)?;
+            let keeper = self.clients.sessions.slot_of_client(client).unwrap_or(Slot::SERVER);
+            self.await_leases(ino, keeper, false, m)?;
         }
         let OpKey { session, seq } = key;
         self.commit_peer_event(&Event::Guarded { ino, holder: from, boot, attempt, session, seq });
@@ -86,9 +89,15 @@ impl Engine {
         Err(Stop::Wait(Wait::Durable(self.output.position)))
     }
 
-    /// Waits until no client has a lease on an inode, or pending operations in it. None is waited for by an operation that took place
-    /// before they got them.
-    pub(super) fn await_leases(&mut self, ino: Ino, is_settled: bool, m: &Moment) -> Result<(), Stop> {
+    /// Waits until no client but `keeper` has a lease on an inode, and none has pending operations in it. None is waited for by an
+    /// operation that took place before they got them.
+    pub(super) fn await_leases(
+        &mut self,
+        ino: Ino,
+        keeper: Slot,
+        is_settled: bool,
+        m: &Moment,
+    ) -> Result<(), Stop> {
         match self.shards.ns.attr(ino) {
             Err(Fault::Missing(needs)) => return Err(Stop::Missing(needs)),
             Err(_) => return Ok(()),
@@ -96,7 +105,7 @@ impl Engine {
         }
         let leases = &mut self.clients.leases;
         let is_leased = !is_settled
-            && (leases.conflict(ino, Slot::SERVER, LeaseMode::None, m.mono)
+            && (leases.conflict(ino, keeper, LeaseMode::None, m.mono)
                 || leases.names_taken(ino, Slot::SERVER, m.mono));
         if is_leased { Err(Stop::Wait(Wait::Leases(smallvec![ino]))) } else { Ok(()) }
     }

@@ -5,6 +5,7 @@
 //! none; the tree fits over plates; nothing is guarded, owed or under way.
 
 mod cluster;
+mod keeping;
 mod load;
 mod placing;
 mod plate;

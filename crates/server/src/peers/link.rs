@@ -115,6 +115,7 @@ impl Link {
             resend_count: 0,
             decouples: false,
             plate: PlateId(0),
+            client: 0,
         }
     }
 

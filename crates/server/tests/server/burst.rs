@@ -150,6 +150,7 @@ impl Client {
             resend_count: 0,
             decouples: false,
             plate: PlateId(0),
+            client: 0,
         };
         let (connection, welcome) = Connection::open(address, None, &hello, TIMEOUT).expect("connects");
         let Welcome::Accepted { session, durable, .. } = welcome else { panic!("a refusal is an error") };

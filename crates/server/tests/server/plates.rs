@@ -84,6 +84,7 @@ fn hello(plate: u16, resume: Option<(chiton_types::SessionId, u64)>) -> Hello {
         resend_count: 0,
         decouples: false,
         plate: PlateId(plate),
+        client: 0,
     }
 }
 

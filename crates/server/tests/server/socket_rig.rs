@@ -99,6 +99,7 @@ fn hello(channel: Channel, resume: Option<(SessionId, u64)>, resend_count: u32) 
         resend_count,
         decouples: false,
         plate: PlateId(0),
+        client: 0,
     }
 }
 

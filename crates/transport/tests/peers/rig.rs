@@ -170,6 +170,7 @@ pub(crate) fn hello(channel: Channel) -> Hello {
         resend_count: 0,
         decouples: false,
         plate: PlateId(0),
+        client: 0,
     }
 }
 

@@ -275,6 +275,7 @@ fn limits_are_checked_at_both_ends() {
         resend_count: 0,
         decouples: false,
         plate: PlateId(0),
+        client: 7,
     };
     let mut bytes = Vec::new();
     hello.encode(&mut bytes);

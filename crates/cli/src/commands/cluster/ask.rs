@@ -80,5 +80,6 @@ fn hello(plate: PlateId) -> Hello {
         resend_count: 0,
         decouples: false,
         plate,
+        client: 0,
     }
 }

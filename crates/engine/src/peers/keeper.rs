@@ -1,0 +1,43 @@
+//! The client that asks for an operation over plates keeps its own leases on some of the rows that the operation guards.
+//!
+//! ```text
+//!   rename of a/x to b/y by C, a on plate 1, b on plate 2
+//!     C ── Rename ─▶ 1 ── Guard(b, client: C) ─▶ 2    recalls b from all but C
+//!     C ◀─ answer ── 1                                C changes what it knows of a and b
+//! ```
+//!
+//! Invariants:
+//! - The answer brings the client's cache up to date, as it does after an operation on one plate.
+//! - While the operation is under way the client's cache answers nothing about a row of another plate on which it keeps a lease this way. If
+//!   the deciding plate dies before its answer arrives, others may see the change before the client does.
+
+use chiton_model::Op;
+use chiton_types::Ino;
+
+use crate::sessions::Slot;
+
+/// The session that keeps its leases on own rows. If the link to this plate breaks, all leases of this plate are void.
+pub(super) fn keeper(op: &Op, slot: Slot) -> Slot {
+    match op {
+        Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } | Op::Link { .. } => slot,
+        Op::Make { .. }
+        | Op::MakeUnnamed { .. }
+        | Op::LinkUnnamed { .. }
+        | Op::Clone { .. }
+        | Op::SetAttr { .. }
+        | Op::Write { .. }
+        | Op::Remap { .. }
+        | Op::SetXattr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::SetFlags { .. }
+        | Op::RemoveTree { .. }
+        | Op::Split { .. }
+        | Op::Fold { .. }
+        | Op::Reclaim { .. } => Slot::SERVER,
+    }
+}
+
+/// Whether the client that asks keeps its leases on a row of another plate: on the directories of a rename.
+pub(super) fn keeps_elsewhere(op: &Op, ino: Ino) -> bool {
+    if let Op::Rename { from, to, .. } = op { [*from, *to].contains(&ino) } else { false }
+}
