@@ -112,6 +112,15 @@ fn directories_in_it_know_their_way_up() {
         assert!(fresh.stat(format!("top/huge/d{n}/../d{other}/deep/../../../huge/d{n}/deep/file")).is_ok());
         fresh.remove(format!("top/huge/d{n}")).expect_err("not empty");
     }
+    // A file replaces no directory, whichever plates have the two.
+    client.create_file("top/huge/file", b"x").expect("made");
+    for n in 0..12 {
+        let refused = fresh.rename_path("top/huge/file", format!("top/huge/d{n}"));
+        assert_eq!(refused, Err(Refusal::IsDir), "{n}");
+        let refused = fresh.rename_path(format!("top/huge/d{n}/deep/file"), format!("top/huge/d{n}"));
+        assert_eq!(refused, Err(Refusal::NotEmpty), "{n}");
+    }
+    client.remove("top/huge/file").expect("removed");
     // A directory is not moved below itself, however the way up leads.
     let refused = fresh.rename_path("top/huge", "top/huge/d3/deep/huge");
     assert_eq!(refused, Err(Refusal::Invalid));

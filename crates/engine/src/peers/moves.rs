@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use chiton_model::{Event, FrameEvents, Op, Over, RenameHow};
+use chiton_model::{Event, FrameEvents, Op, Over};
 use chiton_namespace::{Fault, PlanState};
 use chiton_types::{Ino, Kind, Name, Position};
 use chiton_wire::{OpKey, PeerMessage};
@@ -21,13 +21,14 @@ use super::{Guard, Peers, is_key_of_server};
 use crate::engine::Engine;
 use crate::parts::Queue;
 
-/// Whether an operation gives a directory another parent, if it is carried out on this state.
+/// Whether an operation gives a directory another parent, if it is carried out on this state. Also one that cannot replace a directory by
+/// a file: which refusal it gets depends on the parents above.
 pub(super) fn is_move<S: PlanState>(state: &S, op: &Op) -> Result<bool, Fault> {
-    let Op::Rename { from, from_name, to, to_name, how } = op else { return Ok(false) };
+    let Op::Rename { from, from_name, to, to_name, .. } = op else { return Ok(false) };
     if from == to {
         return Ok(false);
     }
-    Ok(is_dir(state, *from, from_name)? || (*how == RenameHow::Exchange && is_dir(state, *to, to_name)?))
+    Ok(is_dir(state, *from, from_name)? || is_dir(state, *to, to_name)?)
 }
 
 /// Whether a name bears a directory. What cannot be found is for the plan to refuse.
