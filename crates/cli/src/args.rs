@@ -10,6 +10,7 @@ use crate::bench::args::Bench;
 use crate::commands::auth::AuthArgs;
 use crate::commands::branch::BranchArgs;
 use crate::commands::cluster::ClusterArgs;
+use crate::commands::conformance::ConformanceArgs;
 use crate::commands::jobs::JobsArgs;
 use crate::commands::journal::JournalArgs;
 use crate::commands::policy::PolicyArgs;
@@ -129,6 +130,8 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Make the tree of a dump in a file system.
     Load(Load),
+    /// Check whether a server keeps the rules of the protocol.
+    Conformance(ConformanceArgs),
     /// Measure the speed, beside baselines in the same run.
     Bench(Bench),
     /// Print a completion script for a shell.

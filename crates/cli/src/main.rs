@@ -101,6 +101,7 @@ fn main() -> ExitCode {
         Command::Chown(args) => commands::trees::chown(&args),
         Command::Jobs(args) => commands::jobs::run(&args),
         Command::Fsck(args) => return commands::fsck::run(&args),
+        Command::Conformance(args) => return commands::conformance::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     };

@@ -478,6 +478,15 @@ fn several_plates_are_formatted_served_and_checked() {
     mounted.mount();
     let said = done(&["status", &mnt]);
     assert!(said.contains("healthy") && said.contains("plate 1: 0 files"), "{said}");
+    let socket = format!("unix:{data}/socket");
+    let suite = ["conformance", "directory", "--server", &socket];
+    assert!(done(&suite).contains(" 0 failed, 0 not applicable"));
+    let one = done(&[&suite[..], &["--clause", "D46", "--json"]].concat());
+    let one: Value = serde_json::from_str(&one).expect("JSON");
+    assert_eq!((&one["passed"], &one["clauses"][1]["state"]), (&2.into(), &"split".into()));
+    refused(&[&suite[..], &["--path", "/none"]].concat(), 1, "cannot find none of --path");
+    refused(&[&suite[..], &["--clause", "D999"]].concat(), 2, "has no clause D999");
+    refused(&["conformance", "directory", "--server", &format!("unix:{data}/none")], 4, "start the server");
     assert_eq!(status()["plates"].as_array().map(Vec::len), Some(3));
     for n in 0..8 {
         let dir = format!("{mnt}/dir{n}");

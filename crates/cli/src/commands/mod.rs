@@ -4,6 +4,7 @@ pub(crate) mod auth;
 pub(crate) mod branch;
 pub(crate) mod cluster;
 pub(crate) mod completions;
+pub(crate) mod conformance;
 pub(crate) mod df;
 pub(crate) mod dump;
 pub(crate) mod flush;
