@@ -96,6 +96,11 @@ impl Cache {
         }
     }
 
+    /// Whether no names and attributes are kept.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.is_nothing
+    }
+
     /// To be taken before a question.
     pub(crate) fn since(&self, recalls: &Recalls) -> Since {
         Since { recalls: recalls.now(), changes: self.changes.now(), parts: self.parts.generation() }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use chiton_types::{Ino, Refusal};
+use chiton_types::{Ino, Name, Refusal};
 use chiton_wire::{Answer, Call, DirEntry, Query};
 
 use crate::cache::Since;
-use crate::client::{Client, Entry, Listed};
+use crate::client::{Client, Entry, Listed, Lookup};
 use crate::complete_dirs::Part;
 use crate::service::Caller;
 
@@ -43,6 +43,16 @@ impl Client {
             Listed { name: entry.name, ino: entry.ino, kind: entry.kind, cookie: entry.cookie, entry: plus }
         };
         Ok((entries.into_iter().map(listed).collect(), end))
+    }
+
+    /// Whether it remembers names that listings showed: one in the process of its server asks instead.
+    pub fn remembers_names(&self) -> bool {
+        !self.core.embedded && !self.core.cache.is_nothing()
+    }
+
+    /// What a name stands for, as [`Client::lookup`] would answer, if that is known here under leases. Sends no message.
+    pub fn remembered(&self, caller: &Caller<'_>, dir: Ino, name: &Name) -> Option<Lookup> {
+        self.look_in_cache(caller, self.since(), dir, name)
     }
 
     /// Keeps what a page of a listing says: how long the kernel may keep each name, if that is the same for all. All names of a page are in one

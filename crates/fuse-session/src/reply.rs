@@ -258,6 +258,8 @@ impl ReplyXattr {
     }
 }
 
+/// Bytes of an inode's number, lifetimes and attributes (a `fuse_entry_out`).
+const ENTRY_BYTES: usize = 128;
 /// Rows of a listing begin at multiples of this.
 const ROW_ALIGN: usize = 8;
 
@@ -272,6 +274,12 @@ impl Rows {
     fn new(room: u32) -> Rows {
         // The kernel asks for whole pages; there is no need to trust it with more memory than a listing takes.
         Rows { bytes: Vec::with_capacity((room as usize).min(64 << 10)), room: room as usize }
+    }
+
+    /// How many rows still fit whose names have so many bytes.
+    fn left(&self, entry_bytes: usize, name_bytes: usize) -> usize {
+        self.room.saturating_sub(self.bytes.len())
+            / (entry_bytes + 24 + name_bytes).next_multiple_of(ROW_ALIGN)
     }
 
     /// Adds an entry. False: it does not fit.
@@ -308,6 +316,11 @@ impl ReplyDirectory {
         ReplyDirectory { pending, rows: Rows::new(room) }
     }
 
+    /// How many rows still fit whose names have so many bytes.
+    pub fn rows_left(&self, name_bytes: usize) -> usize {
+        self.rows.left(0, name_bytes)
+    }
+
     /// Adds a row, after which a listing is resumed at `next`; true if there was no room for it.
     #[must_use]
     pub fn add(&mut self, shown_ino: u64, next: u64, kind: FileType, name: &OsStr) -> bool {
@@ -335,6 +348,11 @@ pub struct ReplyDirectoryPlus {
 impl ReplyDirectoryPlus {
     pub(crate) fn new(pending: Pending, room: u32) -> ReplyDirectoryPlus {
         ReplyDirectoryPlus { pending, rows: Rows::new(room) }
+    }
+
+    /// How many rows still fit whose names have so many bytes.
+    pub fn rows_left(&self, name_bytes: usize) -> usize {
+        self.rows.left(ENTRY_BYTES, name_bytes)
     }
 
     /// Adds a row, after which a listing is resumed at `next`; true if there was no room for it.
@@ -385,6 +403,8 @@ mod tests {
         assert!(rows.add(None, 7, 9, FileType::Symlink, OsStr::new("01234567")));
         assert!(rows.add(None, 7, 9, FileType::Symlink, OsStr::new("0123")));
         assert_eq!(rows.bytes.len(), 96);
+        assert_eq!((Rows::new(4096).left(0, 12), Rows::new(4096).left(ENTRY_BYTES, 12)), (102, 24));
+        assert_eq!((rows.left(0, 1), rows.left(ENTRY_BYTES, 1)), (0, 0));
         assert!(!rows.add(None, 7, 9, FileType::Symlink, OsStr::new("0")));
     }
 

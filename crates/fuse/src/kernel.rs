@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
+use crate::listing_pages::ListingPages;
 use crate::listing_replies::ListingReplies;
 use crate::moves::Moves;
 use chiton_fuse_session::{INodeNo, Notifier};
@@ -57,6 +58,7 @@ pub(crate) struct Kernel {
     /// Directories that other clients may have moved.
     pub(crate) moves: Moves,
     pub(crate) listings: ListingReplies,
+    pub(crate) listing_pages: ListingPages,
 }
 
 /// A reply with a name is being sent.
@@ -95,6 +97,7 @@ impl Kernel {
             wake: Condvar::new(),
             moves: Moves::default(),
             listings: ListingReplies::default(),
+            listing_pages: ListingPages::default(),
         }
     }
 

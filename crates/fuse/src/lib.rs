@@ -36,7 +36,8 @@
 //! - [`Mount`]: from start to end. `attach`: mount(2) and fusermount3. `end_notice`, `unmount_watch`: the end.
 //! - `shell`: one handler for each FUSE request. `caller`: the credentials of its caller. `panic_guard`: its panics.
 //! - `router`: which client serves an inode. `control`: requests about decoupled subtrees.
-//! - `listing`: the offsets of listings. `listing_replies`: those that the kernel may not have read.
+//! - `listing`: the offsets of listings. `listing_pages`: what the kernel had no room for. `listing_replies`: those that
+//!   the kernel may not have read.
 //! - `kernel`, `invalidator`, `moves`: notifications to the kernel. `lock_waits`: waits for locks.
 
 #![allow(
@@ -52,6 +53,7 @@ mod options;
 mod attr;
 mod caller;
 mod listing;
+mod listing_pages;
 mod listing_replies;
 mod lock_waits;
 mod range_lock;

@@ -14,6 +14,7 @@
 //! - Such names at the very beginning of a reply move on even so: otherwise more of them than fit one reply would
 //!   list for ever.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use chiton_client::{Caller, Client, Entry, Listed};
@@ -21,12 +22,12 @@ use chiton_fuse_session::{FileAttr, FileType, INodeNo, Timestamp};
 use chiton_types::{Attr, Ino, Refusal};
 
 use crate::attr::{file_attr, file_type};
+use crate::listing_pages::{Ahead, Page};
 
-/// Entries in the first request of a readdir: the kernel has room for at least 4 KiB, and for up to 1 MiB in later
-/// ones.
-const ENTRIES: u32 = 512;
-/// The same with attributes, which take five times the room.
-const ENTRIES_PLUS: u32 = 128;
+/// Bytes of a name, as the mount expects them before it knows the names.
+pub(crate) const NAME_BYTES: usize = 12;
+/// Entries with attributes in a page of which the mount keeps what the kernel has no room for.
+const KEPT_ENTRIES: usize = 128;
 
 const AFTER_DOT: u64 = 1;
 const AFTER_DOT_DOT: u64 = 2;
@@ -85,16 +86,27 @@ fn unknown(ino: Ino, kind: FileType) -> FileAttr {
     }
 }
 
-/// Shows the rows of a directory from `offset` on, until the end or until `show` returns that the reply is full.
+/// What a kernel asks for.
+pub(crate) struct Wanted {
+    pub(crate) dir: Ino,
+    pub(crate) offset: u64,
+    /// With attributes.
+    pub(crate) plus: bool,
+    /// About so many rows fit the reply.
+    pub(crate) rows: usize,
+}
+
+/// Shows the rows of a directory from an offset on, until `show` returns that the reply is full, or the reply is nearly full, or the end.
+/// `ahead` is of the same open directory. What is left of a page stays there, if the client can say later what has become of it.
 pub(crate) fn read(
     client: &Client,
     caller: &Caller<'_>,
-    dir: Ino,
-    offset: u64,
-    plus: bool,
+    wanted: &Wanted,
+    ahead: &mut Ahead,
     mut show: impl FnMut(Row<'_>) -> bool,
 ) -> Result<(), Refusal> {
-    let mut start = offset;
+    let &Wanted { dir, offset, plus, rows } = wanted;
+    let (mut start, shown) = (offset, Cell::new(0));
     if start < AFTER_DOT_DOT {
         let here = client.getattr(dir, None)?.attr;
         for (name, ino, after) in [(&b"."[..], dir, AFTER_DOT), (b"..", here.parent, AFTER_DOT_DOT)] {
@@ -106,15 +118,50 @@ pub(crate) fn read(
         }
         start = AFTER_DOT_DOT;
     }
-    let most = if plus { ENTRIES_PLUS } else { ENTRIES };
-    loop {
-        let (entries, end) = client.readdir(caller, dir, cookie(start), most, plus)?;
-        for (entry, offset) in with_offsets(&entries, start) {
-            let what = RowContent::Entry(entry.entry.as_ref());
-            let (ino, kind, name) = (entry.ino, file_type(entry.kind), entry.name.as_bytes());
-            if show(Row { ino, kind, name, offset, what }) {
-                return Ok(());
+    let mut show = |entry: &Listed, offset| {
+        shown.set(shown.get() + 1);
+        let what = RowContent::Entry(entry.entry.as_ref());
+        let (ino, kind, name) = (entry.ino, file_type(entry.kind), entry.name.as_bytes());
+        show(Row { ino, kind, name, offset, what })
+    };
+    if let Some(page) = ahead.take(cookie(offset)) {
+        let mut rest = with_offsets(page.after(cookie(offset)), offset);
+        let is_full = loop {
+            let Some((entry, next)) = rest.next() else { break false };
+            match Page::renewed(entry, |name| client.remembered(caller, dir, name)) {
+                Some(Some(now)) if show(&now, next) => break true,
+                Some(_) => start = next,
+                None => {
+                    ahead.give_up();
+                    break false;
+                }
             }
+        };
+        drop(rest);
+        if is_full {
+            ahead.keep(page);
+            return Ok(());
+        }
+        if page.end && page.after(cookie(start)).is_empty() {
+            return Ok(());
+        }
+    }
+    loop {
+        let left = rows.saturating_sub(shown.get()).max(1);
+        // The kernel asks again; a page for the last few rows would cost as much as one for a whole reply.
+        if shown.get() > 0 && left < rows / 4 {
+            return Ok(());
+        }
+        let keeps = plus && client.remembers_names() && !ahead.is_useless();
+        let most = if keeps { left.max(KEPT_ENTRIES) } else { left };
+        let from = cookie(start);
+        let (entries, end) =
+            client.readdir(caller, dir, from, u32::try_from(most).unwrap_or(u32::MAX), plus)?;
+        if with_offsets(&entries, start).any(|(entry, offset)| show(entry, offset)) {
+            if keeps {
+                ahead.keep(Page { from, entries, end });
+            }
+            return Ok(());
         }
         match entries.last() {
             Some(last) if !end => start = last.cookie,

@@ -10,7 +10,8 @@ use chiton_types::{Ino, Name, Refusal};
 use super::Shell;
 use crate::attr::{GENERATION, file_attr};
 use crate::caller::as_caller;
-use crate::listing;
+use crate::listing::{self, NAME_BYTES, Wanted};
+use crate::listing_pages::Ahead;
 
 impl Shell {
     pub(super) fn open_dir(&self, req: &Request, ino: Ino) -> Result<(), Refusal> {
@@ -36,7 +37,9 @@ impl Shell {
     ) -> Result<(), Refusal> {
         as_caller(req, |caller| {
             self.router.on(caller, [ino], |route| {
-                listing::read(route, caller, ino, offset, false, |row| {
+                let rows = reply.rows_left(NAME_BYTES);
+                let wanted = Wanted { dir: ino, offset, plus: false, rows };
+                listing::read(route, caller, &wanted, &mut Ahead::default(), |row| {
                     reply.add(self.shown.of(row.ino), row.offset, row.kind, OsStr::from_bytes(row.name))
                 })
             })
@@ -55,34 +58,41 @@ impl Shell {
     ) -> Result<(), Refusal> {
         let listings = &self.kernel.listings;
         listings.asked(handle, ino);
-        let name = match self.fill_plus(req, ino, offset, true, reply) {
+        let mut ahead = self.kernel.listing_pages.take(handle);
+        let name = match self.fill_plus(req, (ino, offset), true, &mut ahead, reply) {
             Ok(Some(name)) => name,
             nothing => {
                 listings.over(handle);
+                self.kernel.listing_pages.put(handle, ahead);
                 return nothing.map(drop);
             }
         };
-        if !listings.replied(handle, name) {
-            reply.clear();
-            listings.over(handle);
-            self.fill_plus(req, ino, offset, false, reply)?;
-        }
-        Ok(())
+        let filled = match listings.replied(handle, name) {
+            true => Ok(()),
+            false => {
+                reply.clear();
+                listings.over(handle);
+                self.fill_plus(req, (ino, offset), false, &mut ahead, reply).map(drop)
+            }
+        };
+        self.kernel.listing_pages.put(handle, ahead);
+        filled
     }
 
     /// Fills a listing with attributes: a name in it that the kernel may keep, if there is one.
     fn fill_plus(
         &self,
         req: &Request,
-        ino: Ino,
-        offset: u64,
+        (ino, offset): (Ino, u64),
         is_kept: bool,
+        ahead: &mut Ahead,
         reply: &mut ReplyDirectoryPlus,
     ) -> Result<Option<Name>, Refusal> {
         let mut kept = None;
+        let wanted = Wanted { dir: ino, offset, plus: true, rows: reply.rows_left(NAME_BYTES) };
         as_caller(req, |caller| {
             self.router.on(caller, [ino], |route| {
-                listing::read(route, caller, ino, offset, true, |row| {
+                listing::read(route, caller, &wanted, ahead, |row| {
                     let (mut attr, mut ttl, mut attr_ttl) = row.plus();
                     let is_elsewhere = match route.is_realm() {
                         true => self.router.is_border(row.ino),
