@@ -62,10 +62,10 @@ clauses! {
     "D11" Both "a directory is made" makes::dir;
     "D12" Both "a symbolic link is made" makes::symlink;
     "D13" Both "nodes are made" makes::nodes;
-    "D14" Both "what a new name does to its directory" makes::directory;
+    "D14" Both "the effect of a new name on its directory" makes::directory;
     "D15" Both "refusals of a Make, in order" makes::refusals;
-    "D16" Both "refusals that depend on what is made" makes::kinds;
-    "D17" Both "owner, group and mode of what is made" makes::owners;
+    "D16" Both "refusals that depend on the new inode" makes::kinds;
+    "D17" Both "owner, group and mode of new inodes" makes::owners;
     "D18" Both "an open that comes with a Make" makes::open;
     "D20" Both "a file gets a further name" links::further;
     "D21" Both "refusals of a Link, in order" links::refusals;
@@ -97,7 +97,7 @@ clauses! {
     "D53" Both "an operation that is sent again is carried out once" many::sent_again;
     "D54" Both "a change of names recalls leases first" many::recalls;
     "D60" Made "a list of parts" parts::list;
-    "D61" Made "what a split does" parts::split;
+    "D61" Made "the effect of a split" parts::split;
     "D62" Made "a part has the names in its range" parts::ranges;
     "D63" Made "a part is listed by its range" parts::listed;
     "D64" Made "attributes of a directory are sums" parts::sums;
@@ -107,6 +107,6 @@ clauses! {
     "D70" Made "names are made and removed during a split" splits::changes;
     "D71" Made "a listing goes on across a split and a fold" splits::listing;
     "D72" Made "a directory with parts is removed" splits::removed;
-    "D73" Made "what a fold does" splits::fold;
+    "D73" Made "the effect of a fold" splits::fold;
     "D74" Made "refusals of Split and Fold" splits::refusals;
 }

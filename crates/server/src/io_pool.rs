@@ -19,14 +19,12 @@ use chiton_runtime::pool::{Limits, Pool};
 use crate::fatal::Fatal;
 use crate::plate::Plate;
 
-/// Threads; they sleep in the stores, not on a processor.
-const THREADS: usize = 8;
 /// Limits of the tasks that wait: most of the bytes are blocks that are to be stored.
 const LIMITS: Limits = Limits { tasks_max: 1024, bytes_max: 64 << 20 };
 
-/// The pool of a process that serves clients.
-pub(crate) fn start() -> io::Result<Arc<Pool>> {
-    Pool::start("chiton-io", THREADS, LIMITS)
+/// The pool of a process that serves clients. Its threads sleep in the stores, not on a processor.
+pub(crate) fn start(threads: usize) -> io::Result<Arc<Pool>> {
+    Pool::start("chiton-io", threads, LIMITS)
 }
 
 /// The pool of a process in which the callers' threads do everything.

@@ -56,6 +56,8 @@ pub struct ServerOptions {
     pub metastore: FjallOptions,
     /// The listeners' limits.
     pub serve: ServeOptions,
+    /// Threads that wait for stores: they fetch rows and blocks. `docs/decisions/2026-11-28-worker-counts.md` has figures.
+    pub io_threads: usize,
     /// How long programs wait for an object store that is away, before they are answered EIO; none: for ever.
     pub store_timeout: Option<Duration>,
     /// Told once, with the reason, when the journal has failed for good: nothing can be changed any more, and the process
@@ -105,6 +107,7 @@ impl Default for ServerOptions {
             journal: chiton_journal::Options::default(),
             metastore: FjallOptions::default(),
             serve: ServeOptions::default(),
+            io_threads: 8,
             store_timeout: None,
             on_failed: None,
             reserve_bytes: None,

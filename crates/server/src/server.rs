@@ -212,7 +212,7 @@ impl Server {
         let served = role.served().cloned();
         let (parts, ownership) = role.parts();
         let (pool, plates) = match &served {
-            Some(info) => (io_pool::start().map_err(no_thread)?, info.plates()),
+            Some(info) => (io_pool::start(options.io_threads).map_err(no_thread)?, info.plates()),
             None => (io_pool::none(), parts[0].plates()),
         };
         let peers = Peers::new(plates);

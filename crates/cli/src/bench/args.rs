@@ -88,6 +88,8 @@ pub(crate) enum Group {
     Trees,
     /// Appends to a file that other processes follow on another mount, under two policies.
     Readers,
+    /// Creates and stats by eight clients, with 1, 2, 4 and 8 threads of the server.
+    Workers,
 }
 
 /// How often a measurement is repeated, and how its result is printed.

@@ -22,6 +22,7 @@ mod subtrees;
 mod tls;
 mod tree_jobs;
 mod trees;
+mod workers;
 mod write_behind;
 
 use std::os::unix::fs::DirBuilderExt;
@@ -62,7 +63,7 @@ fn run_all(args: &BenchAll) -> Outcome {
     let plan =
         Plan { dir: dir.clone(), rounds: usize::from(args.rounds), divisor: if args.quick { 10 } else { 1 } };
     type Measure = fn(&Plan) -> Outcome<Vec<Row>>;
-    let groups: [(Group, &str, Measure); 15] = [
+    let groups: [(Group, &str, Measure); 16] = [
         (Group::Engine, "pure engine", engine::measure),
         (Group::Mount, "mounts", mount::measure),
         (Group::Socket, "library over a Unix socket", socket::measure),
@@ -78,6 +79,7 @@ fn run_all(args: &BenchAll) -> Outcome {
         (Group::Metrics, "the cost of metrics", metrics::measure),
         (Group::Trees, "whole trees", trees::measure),
         (Group::Readers, "readers of a file during writes", readers::measure),
+        (Group::Workers, "threads of a server", workers::measure),
     ];
     let mut report = Report { confidence: args.ci, ..Report::default() };
     let mut failed = Vec::new();

@@ -35,7 +35,7 @@ impl Subject {
         Subject::open_with(data, ServerOptions::default())
     }
 
-    fn open_with(data: &Path, options: ServerOptions) -> Outcome<Subject> {
+    pub(super) fn open_with(data: &Path, options: ServerOptions) -> Outcome<Subject> {
         let server = Server::start(data, options, Arc::new(RealWorld)).map_err(Failure::from)?;
         Ok(Subject { server, data: data.to_path_buf() })
     }
@@ -85,7 +85,7 @@ impl Subject {
 }
 
 /// A new data directory.
-fn formatted(plan: &Plan, name: &str, format: &FormatOptions) -> Outcome<PathBuf> {
+pub(super) fn formatted(plan: &Plan, name: &str, format: &FormatOptions) -> Outcome<PathBuf> {
     let data = plan.dir.join(name);
     let world: SharedWorld = Arc::new(RealWorld);
     Server::format(&data, format, &world).map_err(Failure::from)?;
