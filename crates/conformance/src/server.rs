@@ -129,6 +129,7 @@ impl Session {
             resend_count: 0,
             decouples: false,
             plate,
+            client: 0,
         };
         let main = hello(Channel::Main, None);
         let (connection, welcome) = Connection::open(address, credentials, &main, CONNECT_TIMEOUT)?;

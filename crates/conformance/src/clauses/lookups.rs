@@ -121,6 +121,7 @@ pub(super) fn impossible_names(case: &Case<'_>) -> Outcome {
             resend_count: 0,
             decouples: false,
             plate: PlateId(0),
+            client: 0,
         };
         put_frame(&mut out, FrameKind::Hello, |out| hello.encode(out)).expect("a hello fits a frame");
         let valid = Name::new(&[b'x'; 3]).expect("a name");

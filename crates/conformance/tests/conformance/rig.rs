@@ -42,6 +42,7 @@ impl Rig {
             resend_count: 0,
             decouples: false,
             plate: PlateId(0),
+            client: 0,
         };
         let (connection, _) =
             Connection::open(&self.address, None, &hello, CONNECT_TIMEOUT).expect("connected");
