@@ -307,6 +307,89 @@ fn all_servers_of_a_cluster_are_watched_and_a_silent_one_is_named() {
     site.done(&["status"]);
 }
 
+/// Files of a tree, made without a mount.
+const DIRS: usize = 100;
+const FILES: usize = 200;
+
+fn fill(site: &Site, server: &str) {
+    let address = format!("unix:{}", site.path(server)).parse().expect("an address");
+    let client = chiton_client::Client::connect(&address, chiton_client::ClientOptions::default());
+    let client = client.expect("connected");
+    let names: Vec<String> = (0..FILES).map(|n| format!("a-file-with-a-long-name-{n}")).collect();
+    for dir in 0..DIRS {
+        let dir = format!("/tree/dir-{dir}");
+        client.mkdir_all(&dir).expect("made");
+        assert!(client.create_many(&dir, &names).expect("asked").iter().all(Result::is_ok));
+    }
+    client.sync().expect("durable");
+}
+
+/// Searches the file system, and has `meanwhile` happen when the job runs. The job waits until its results are read, which is afterwards.
+/// What the command says; it has to print each path once.
+fn search(site: &mut Site, meanwhile: impl FnOnce(&mut Site)) -> String {
+    let etcd = site.etcd.address();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
+    command.args(["find", "/", "--server", &etcd]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.stdin(Stdio::null()).spawn().expect("chiton runs");
+    let is_running = |site: &Site| {
+        let jobs: Value = serde_json::from_str(&site.done(&["jobs", "--json", &etcd])).expect("JSON");
+        jobs["jobs"].as_array().is_some_and(|jobs| jobs.iter().any(|job| job["state"] == "running"))
+    };
+    assert!((0..LOOKS).any(|_| is_running(site)), "no job runs");
+    meanwhile(site);
+    let out = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&out.stdout);
+    let mut paths: Vec<&str> = printed.lines().collect();
+    paths.sort_unstable();
+    paths.dedup();
+    assert_eq!((paths.len(), printed.lines().count()), (2 + DIRS * (1 + FILES), paths.len()), "{said}");
+    said
+}
+
+#[test]
+fn jobs_survive_hand_overs_and_the_death_of_their_server() {
+    let mut site = Site::new();
+    let data = site.path("data");
+    site.done(&["cluster", "init", "--data", &data, "--plates", "4"]);
+    site.serve("one");
+    site.await_plates(&[4]);
+    fill(&site, "one");
+    site.serve("two");
+    site.await_plates(&[4, 0]);
+    for _ in 0..LOOKS {
+        if site.status()["servers"][1]["up"] == true {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    // Half of the plates leave the server that works: it works on, and asks the other server.
+    let said = search(&mut site, |site| {
+        site.done(&["cluster", "rebalance"]);
+        site.await_plates(&[2, 2]);
+    });
+    assert!(!said.contains("begins again"), "{said}");
+    site.done(&["cluster", "server", "drain", "2"]);
+    site.await_plates(&[4, 0]);
+    site.done(&["cluster", "server", "in", "2"]);
+    // All of them leave.
+    let said = search(&mut site, |site| {
+        site.done(&["cluster", "server", "drain", "1"]);
+        site.await_plates(&[0, 4]);
+    });
+    assert!(said.contains("a server begins again"), "{said}");
+    site.done(&["cluster", "server", "in", "1"]);
+    // The server dies, and the other takes its plates.
+    let said = search(&mut site, |site| {
+        let mut two = site.servers.pop().expect("it runs");
+        two.kill().expect("it lives");
+        two.wait().expect("it ends");
+        site.await_plates(&[4, 0]);
+    });
+    assert!(said.contains("a server begins again"), "{said}");
+}
+
 /// A dump of twenty directories with a file in each.
 fn small_dump() -> String {
     let attributes = "mode=755 uid=0 gid=0 atime=0 mtime=0";

@@ -141,6 +141,74 @@ fn a_server_works_for_its_clients_and_remembers_it() {
     assert_eq!(done(&["jobs", &data]), "no jobs\n");
 }
 
+/// What a command says whose server is killed as soon as its job runs, and starts again.
+fn over_a_kill(site: &mut Site, args: &[&str]) -> Output {
+    let data = site.data();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
+    let child =
+        command.args(args).args(["--server", &data]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("chiton runs");
+    let began = Instant::now();
+    let is_running = || {
+        let listed = json(&["jobs", "--json", &data]);
+        let newest = listed["jobs"].as_array().and_then(|jobs| jobs.last()).cloned().unwrap_or_default();
+        newest["kind"] == args[0] && newest["state"] == "running"
+    };
+    while !is_running() && began.elapsed() < Duration::from_secs(2) {}
+    site.end("-KILL");
+    site.again();
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_command_whose_server_dies_begins_again_at_the_next() {
+    let mut site = Site::start();
+    site.fill(50);
+    let data = site.data();
+    let trees = ["/tree", "/a", "/b", "/c", "/d"];
+    trees[1..].iter().for_each(|to| drop(done(&["cp", "-r", "/tree", to, "--server", &data])));
+
+    // It cannot end before all is read.
+    let out = over_a_kill(&mut site, &["find", "/", "-0"]);
+    assert!(out.status.success() && said(&out).contains("a server begins again"), "{}", said(&out));
+    let mut paths: Vec<&[u8]> = out.stdout.split(|&b| b == 0).collect();
+    paths.sort_unstable();
+    assert_eq!(paths.len(), 1 + 1 + 5 * (1 + 50 + 5_000));
+    assert!(paths.windows(2).all(|pair| pair[0] != pair[1]), "a path is printed twice");
+
+    let mut has_begun_again = false;
+    for mode in ["u+x", "u-x", "g+x", "g-x", "o+x"] {
+        let words = [&["chmod", "-R", mode][..], &trees[..]].concat();
+        let out = over_a_kill(&mut site, &words);
+        assert!(out.status.success(), "{}", said(&out));
+        let found = done(&["find", "/", "--type", "f", "--json", "--server", &data]);
+        let bits = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            u32::from_str_radix(line["mode"].as_str().expect("a mode"), 8).expect("octal")
+        };
+        let wanted = match mode {
+            "u+x" => 0o100,
+            "g+x" => 0o010,
+            "o+x" => 0o001,
+            _ => 0,
+        };
+        assert!(found.lines().all(|line| bits(line) & 0o111 == wanted), "{mode}");
+        has_begun_again |= said(&out).contains("a server begins again");
+        if has_begun_again && mode.contains('-') {
+            break;
+        }
+    }
+    assert!(has_begun_again, "no job was under way when its server died");
+
+    // What it has removed before is gone, and no failure.
+    let words = [&["rm", "-r", "--each"][..], &trees[..]].concat();
+    let out = over_a_kill(&mut site, &words);
+    assert!(out.status.success(), "{}", said(&out));
+    assert_eq!(done(&["find", "/", "--server", &data]), "/\n");
+    site.end("-TERM");
+    done(&["fsck", &data]);
+}
+
 #[test]
 fn other_users_have_jobs_of_their_own() {
     if !rustix::process::geteuid().is_root() {
@@ -214,7 +282,15 @@ fn ctrl_c_cancels_the_job_and_a_death_of_the_server_is_reported() {
     site.again();
     let out = cp.wait_with_output().expect("it ends");
     assert_eq!(out.status.code(), Some(1), "{}", said(&out));
-    assert!(said(&out).contains("has ended with its server"), "{}", said(&out));
+    let words = said(&out);
+    assert!(words.contains("has ended with its server"), "{words}");
+    match words.contains("/second is not there") {
+        true => assert!(words.contains("run the command again"), "{words}"),
+        false => assert!(
+            words.contains("/second has ") && words.contains("remove the copy (chiton rm -r)"),
+            "{words}"
+        ),
+    }
     // The changes that it had made are there, and fsck finds nothing wrong.
     site.end("-TERM");
     done(&["fsck", &data]);

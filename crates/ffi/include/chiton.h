@@ -135,7 +135,15 @@ uint64_t chiton_start_chmod_tree(chiton *filesystem, const char *path, uint32_t 
 uint64_t chiton_start_chown_tree(chiton *filesystem, const char *path, uint32_t uid, uint32_t gid);
 uint64_t chiton_start_usage(chiton *filesystem, const char *path);
 
-enum { CHITON_JOB_RUNNING = 0, CHITON_JOB_DONE = 1, CHITON_JOB_CANCELLED = 2, CHITON_JOB_FAILED = 3 };
+/* STOPPED: its server stopped, or gave its plates away, as a job is ENOENT whose server died: it may be started again, a copy after the
+ * part of it is removed. */
+enum {
+    CHITON_JOB_RUNNING = 0,
+    CHITON_JOB_DONE = 1,
+    CHITON_JOB_CANCELLED = 2,
+    CHITON_JOB_FAILED = 3,
+    CHITON_JOB_STOPPED = 4
+};
 
 /* How far a job is. */
 struct chiton_tree_job {

@@ -166,6 +166,11 @@ pub unsafe extern "C" fn chiton_wait_tree_job(
                 Refusal::Io,
                 format!("{asked} {id}: {}", status.why.as_deref().unwrap_or("the job failed")),
             )),
+            // As a job whose server is gone.
+            JobState::Stopped => Err(Failure::new(
+                Refusal::NotFound,
+                format!("{asked} {id}: the job has ended with its server: start it again"),
+            )),
             JobState::Cancelled => Err(Failure::refused(asked, &shown, Refusal::Interrupted)),
             JobState::Running | JobState::Done => follower.result(asked, &shown),
         }
@@ -212,7 +217,8 @@ impl From<&JobStatus> for TreeJob {
     fn from(status: &JobStatus) -> TreeJob {
         let usage = match &status.totals {
             Some(Totals::Usage(lines)) => lines.iter().map(Usage::from).fold(Usage::default(), Usage::and),
-            Some(Totals::Changed(_) | Totals::Copied(_)) | None => Usage::default(),
+            Some(Totals::Changed(_) | Totals::Copied(_) | Totals::Removed(_) | Totals::Searched(_))
+            | None => Usage::default(),
         };
         TreeJob {
             id: status.id,
@@ -226,6 +232,7 @@ impl From<&JobStatus> for TreeJob {
                 JobState::Done => 1,
                 JobState::Cancelled => 2,
                 JobState::Failed => 3,
+                JobState::Stopped => 4,
             },
         }
     }

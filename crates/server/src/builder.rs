@@ -44,6 +44,7 @@ use crate::session_ids::{self, SessionIds};
 use crate::severable::Severable;
 use crate::startup::{EPOCH, journal_error, namespace_of, session_mark, store_error};
 use crate::stores::{Meta, Source, Stores};
+use crate::tree_jobs::TreeJobs;
 use crate::waiters::Waiters;
 
 /// Sessions of a preview have higher ids than any that the rows know.
@@ -95,6 +96,11 @@ impl Builder {
 
     pub(crate) fn world(&self) -> &SharedWorld {
         &self.world
+    }
+
+    /// The work on whole trees that this process does for clients, if it does.
+    pub(crate) fn tree_jobs(&self) -> Option<&Arc<dyn TreeJobs>> {
+        self.options.tree_jobs.as_ref()
     }
 
     /// The ways between the plates.

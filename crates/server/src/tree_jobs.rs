@@ -21,6 +21,9 @@ pub trait TreeJobs: Send + Sync {
     /// [`Refusal::Invalid`]: the words mean nothing; [`Refusal::NotFound`]: there is no such job; [`Refusal::NotPermitted`]: it is
     /// another user's; [`Refusal::Busy`]: too many run.
     fn ask(&self, cred: &Cred, words: &str) -> Result<Vec<u8>, Refusal>;
+
+    /// The process has no plate any more: no client reaches its jobs, which end, and may begin again at another server.
+    fn has_no_plates(&self);
 }
 
 impl Plate {

@@ -1,18 +1,24 @@
 //! One job: how far it is, and the thread that works.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chiton_client::Client;
-use chiton_runtime::SharedWorld;
 use chiton_runtime::sync::Mutex;
-use chiton_trees::{JobState, JobStatus, Refused, Task, Totals, Watch};
+use chiton_runtime::{SharedWorld, thread};
+use chiton_trees::{Found, JobState, JobStatus, Refused, Task, Totals, Watch};
 use chiton_types::Refusal;
 
 /// Refusals that are kept. All are counted.
 pub(crate) const REFUSALS_MAX: usize = 1_000;
 /// Lines of `du` that are kept.
 pub(crate) const LINES_MAX: usize = 10_000;
+/// Bytes of names that a search has found and no client has taken: then it waits.
+const UNTAKEN_BYTES_MAX: usize = 1 << 20;
+/// How long it waits.
+pub(crate) const UNTAKEN_PATIENCE: Duration = Duration::from_secs(60);
+const UNTAKEN_PAUSE: Duration = Duration::from_micros(500);
 
 /// See the module.
 pub(crate) struct Job {
@@ -23,7 +29,21 @@ pub(crate) struct Job {
     world: SharedWorld,
     began: Duration,
     is_cancelled: AtomicBool,
+    /// The server stops, or has no plate any more.
+    is_stopped: AtomicBool,
     progress: Mutex<Progress>,
+    untaken: Mutex<Untaken>,
+}
+
+/// What a search has found and no client has taken, encoded.
+#[derive(Default)]
+struct Untaken {
+    /// The number of the first.
+    first: u64,
+    found: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// When a client last asked, if one ever did.
+    asked: Option<Duration>,
 }
 
 struct Progress {
@@ -41,8 +61,10 @@ impl Job {
         let subjects = task.subjects();
         let path = match subjects.split_first() {
             None => String::new(),
-            Some((first, [])) => first.path.clone(),
-            Some((first, more)) => format!("{} and {} more", first.path, more.len()),
+            Some((first, [])) => String::from_utf8_lossy(&first.path).into_owned(),
+            Some((first, more)) => {
+                format!("{} and {} more", String::from_utf8_lossy(&first.path), more.len())
+            }
         };
         let progress = Progress {
             state: JobState::Running,
@@ -54,8 +76,18 @@ impl Job {
             ended: None,
         };
         let began = world.monotonic();
-        let (is_cancelled, progress) = (AtomicBool::new(false), Mutex::new(progress));
-        Job { id, uid, kind: task.kind(), path, world, began, is_cancelled, progress }
+        Job {
+            id,
+            uid,
+            kind: task.kind(),
+            path,
+            world,
+            began,
+            is_cancelled: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+            progress: Mutex::new(progress),
+            untaken: Mutex::new(Untaken::default()),
+        }
     }
 
     pub(crate) fn state(&self) -> JobState {
@@ -69,6 +101,54 @@ impl Job {
 
     pub(crate) fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Its server stops, or has no plate any more.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    fn is_to_end(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// What it has found after the first `from`, as far as one answer holds it. What came before is dropped.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] if another client has taken that, or it is not found yet.
+    pub(crate) fn found(&self, from: u64) -> Result<Vec<u8>, Refusal> {
+        let mut untaken = self.untaken.lock();
+        let drops = from.checked_sub(untaken.first).and_then(|drops| usize::try_from(drops).ok());
+        let drops = drops.filter(|drops| *drops <= untaken.found.len()).ok_or(Refusal::Invalid)?;
+        let dropped: usize = untaken.found.drain(..drops).map(|found| found.len()).sum();
+        untaken.first = from;
+        untaken.bytes -= dropped;
+        untaken.asked = Some(self.world.monotonic());
+        Ok(untaken.found.iter().flatten().copied().collect())
+    }
+
+    /// Keeps it until a client takes it. False if none does.
+    fn keep(&self, found: &Found) -> bool {
+        let mut bytes = Vec::with_capacity(found.path.len() + 128);
+        found.put(&mut bytes);
+        let began = self.world.monotonic();
+        loop {
+            let mut untaken = self.untaken.lock();
+            if untaken.bytes < UNTAKEN_BYTES_MAX {
+                untaken.bytes += bytes.len();
+                untaken.found.push_back(bytes);
+                return true;
+            }
+            let since = untaken.asked.map_or(began, |asked| asked.max(began));
+            drop(untaken);
+            if self.is_to_end() {
+                return true;
+            }
+            if self.world.monotonic().saturating_sub(since) > UNTAKEN_PATIENCE {
+                return false;
+            }
+            thread::sleep(UNTAKEN_PAUSE);
+        }
     }
 
     /// With the refusals after the first `from`.
@@ -114,31 +194,42 @@ impl Job {
             Ok(client) => client,
             Err(why) => return self.fail(format!("the server cannot ask itself: {why}")),
         };
-        let mut follower = Follower { job: self, is_lost: false };
-        let totals = task.perform(&client, &mut follower);
-        let is_lost = follower.is_lost;
+        let mut follower = Follower { job: self, is_lost: false, is_untaken: false };
+        let totals = match self.is_stopped.load(Ordering::Relaxed) {
+            // Before it began: nothing is done.
+            true => None,
+            false => Some(task.perform(&client, &mut follower)),
+        };
+        let Follower { is_lost, is_untaken, .. } = follower;
+        if self.is_stopped.load(Ordering::Relaxed) {
+            let why = "its server stopped, or gave all its plates away: start it again";
+            return self.end(JobState::Stopped, totals, Some(why.to_owned()));
+        }
+        if is_untaken {
+            return self.end(JobState::Failed, totals, Some("no client took what it found".to_owned()));
+        }
         match client.sync() {
             Err(refusal) if is_lost || refusal == Refusal::NotConnected => {
                 let why = "the server stops, or does not reach another one that has a part of the tree";
-                return self.end(JobState::Failed, Some(totals), Some(why.to_owned()));
+                return self.end(JobState::Failed, totals, Some(why.to_owned()));
             }
             Err(refusal) => {
                 let why = format!(
                     "some of the changes may be lost: they could not be made durable: {refusal}; look at the tree and start again"
                 );
-                return self.end(JobState::Failed, Some(totals), Some(why));
+                return self.end(JobState::Failed, totals, Some(why));
             }
             Ok(()) => {}
         }
         match totals {
-            Totals::Usage(lines) if lines.len() > LINES_MAX => self.fail(format!(
+            Some(Totals::Usage(lines)) if lines.len() > LINES_MAX => self.fail(format!(
                 "{} directories have totals of their own, and a job keeps {LINES_MAX}: ask for less depth",
                 lines.len()
             )),
             totals if self.is_cancelled.load(Ordering::Relaxed) => {
-                self.end(JobState::Cancelled, Some(totals), None);
+                self.end(JobState::Cancelled, totals, None);
             }
-            totals => self.end(JobState::Done, Some(totals), None),
+            totals => self.end(JobState::Done, totals, None),
         }
     }
 }
@@ -157,6 +248,7 @@ impl Drop for Ends<'_> {
 struct Follower<'a> {
     job: &'a Job,
     is_lost: bool,
+    is_untaken: bool,
 }
 
 impl Watch for Follower<'_> {
@@ -175,7 +267,11 @@ impl Watch for Follower<'_> {
         self.job.progress.lock().names = names;
     }
 
+    fn found(&mut self, found: Found) {
+        self.is_untaken = self.is_untaken || !self.job.keep(&found);
+    }
+
     fn is_stopped(&self) -> bool {
-        self.is_lost || self.job.is_cancelled.load(Ordering::Relaxed)
+        self.is_lost || self.is_untaken || self.job.is_to_end()
     }
 }

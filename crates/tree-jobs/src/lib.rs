@@ -10,13 +10,16 @@
 //! | `start TASK` | `id` |
 //! | `list` | `jobs`: those of the user, to root all; without refusals |
 //! | `show ID FROM` | the job, with its refusals from the number `FROM` on |
+//! | `found ID FROM` | not JSON: the names that a search has found from the number `FROM` on ([`chiton_trees::Found`]); those before are dropped |
 //! | `cancel ID` | the job |
 //! | `yield` | nothing; the plate that is asked recalls what the client holds because it was alone. `start` does that, too |
 //!
 //! Invariants:
 //! - A job has the rights of the user who started it, and no others: it asks by a client of this user.
-//! - It ends with its process. Changes that it has made stay, as after Ctrl-C.
-//! - So many run at a time, so many are remembered for so long, and of each so many refusals and lines: memory has a limit.
+//! - It ends with its process, or when that has no plate any more. Changes that it has made stay, as after Ctrl-C. The client that follows
+//!   it begins another elsewhere where that does no harm.
+//! - So many run at a time, so many are remembered for so long, and of each so many refusals, lines and found names: memory has a limit.
+//! - A search waits for the client that takes what it finds, and ends if none does.
 
 #![warn(missing_docs)]
 
@@ -91,14 +94,14 @@ impl Jobs {
         self.state.lock().connect = Some(Arc::new(connect));
     }
 
-    /// Begins no more jobs, cancels those that run, and waits a little for what is under way.
+    /// Begins no more jobs, stops those that run, and waits a little for what is under way.
     pub fn end(&self) {
         let jobs: Vec<Arc<Job>> = {
             let mut state = self.state.lock();
             state.connect = None;
             state.jobs.iter().cloned().collect()
         };
-        jobs.iter().for_each(|job| job.cancel());
+        jobs.iter().for_each(|job| job.stop());
         let began = self.world.monotonic();
         while jobs.iter().any(|job| job.is_running())
             && self.world.monotonic().saturating_sub(began) < END_PATIENCE
@@ -185,6 +188,11 @@ impl TreeJobs for Jobs {
                 let from = from.parse().map_err(|_| Refusal::Invalid)?;
                 self.find(cred, id)?.status(from).to_json()
             }
+            "found" => {
+                let (id, from) = rest.split_once(' ').ok_or(Refusal::Invalid)?;
+                let from = from.parse().map_err(|_| Refusal::Invalid)?;
+                return self.find(cred, id)?.found(from);
+            }
             "cancel" => {
                 let job = self.find(cred, rest)?;
                 job.cancel();
@@ -193,6 +201,10 @@ impl TreeJobs for Jobs {
             _ => return Err(Refusal::Invalid),
         };
         Ok(answer.to_string().into_bytes())
+    }
+
+    fn has_no_plates(&self) {
+        self.state.lock().jobs.iter().for_each(|job| job.stop());
     }
 }
 

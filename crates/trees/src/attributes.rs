@@ -108,7 +108,8 @@ impl Work<'_> {
             } else if self.last.is_empty() || self.done.stopped {
                 return;
             } else {
-                for (dir, op) in std::mem::take(&mut self.last) {
+                // Those below before those above: an owner who can read a directory again finds in it what is left to do.
+                for (dir, op) in std::mem::take(&mut self.last).into_iter().rev() {
                     self.pipeline.push(Tag::Dir(dir, None), op);
                 }
             }

@@ -3,20 +3,22 @@
 //! ```text
 //!   Job::start ─ "jobs start TASK" ─▶ a server ─ Task::perform by a client of its own
 //!   Job::wait  ─ "jobs show ID FROM" ─▶ progress, refusals from FROM on, totals at the end
+//!              ─ "jobs found ID FROM" ─▶ of a search, what it has found from FROM on; the server forgets what came before
 //! ```
 //!
 //! Invariants:
 //! - A job belongs to the server that has started it, and ends with it. Other servers of a cluster do not know it.
+//!   [`Task::perform_there`] begins another where the task may be repeated.
 //! - It does not depend on the client that has started it: that one may go.
 
 use std::time::Duration;
 
 use chiton_client::Client;
 use chiton_runtime::thread;
-use chiton_types::{PlateId, Refusal};
+use chiton_types::{PlateId, Refusal, Take};
 use serde_json::{Value, json};
 
-use crate::{Refused, Task, Totals, Watch};
+use crate::{Found, Refused, Task, Totals, Watch};
 
 /// Between the first questions how far a job is.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -34,6 +36,8 @@ pub enum JobState {
     Cancelled,
     /// It could not go on.
     Failed,
+    /// Its server stopped, or gave all its plates away. Changes that it had made by then stay.
+    Stopped,
 }
 
 /// What a server says about a job.
@@ -41,7 +45,7 @@ pub enum JobState {
 pub struct JobStatus {
     /// Its number.
     pub id: u64,
-    /// The command: `chmod`, `chown`, `cp` or `du`.
+    /// The command: `chmod`, `chown`, `cp`, `du`, `find` or `rm`.
     pub kind: String,
     /// The user who has started it.
     pub uid: u32,
@@ -67,7 +71,8 @@ pub struct JobStatus {
 
 impl JobState {
     /// All states.
-    pub const ALL: [JobState; 4] = [JobState::Running, JobState::Done, JobState::Cancelled, JobState::Failed];
+    pub const ALL: [JobState; 5] =
+        [JobState::Running, JobState::Done, JobState::Cancelled, JobState::Failed, JobState::Stopped];
 
     /// As reports have it.
     pub fn word(self) -> &'static str {
@@ -76,6 +81,7 @@ impl JobState {
             JobState::Done => "done",
             JobState::Cancelled => "cancelled",
             JobState::Failed => "failed",
+            JobState::Stopped => "stopped",
         }
     }
 }
@@ -136,6 +142,8 @@ pub struct Job<'a> {
     id: u64,
     /// Asked first: its server has started the job.
     plate: PlateId,
+    /// Of a search: takes what it finds. A server gives that to one client.
+    takes: bool,
 }
 
 impl<'a> Job<'a> {
@@ -151,7 +159,7 @@ impl<'a> Job<'a> {
             let _ = ask(client, other, "yield");
         }
         let started = ask(client, plate, &format!("start {}", task.to_json()))?;
-        Ok(Job { client, id: started["id"].as_u64().ok_or(Refusal::Io)?, plate })
+        Ok(Job { client, id: started["id"].as_u64().ok_or(Refusal::Io)?, plate, takes: true })
     }
 
     /// The job with a number.
@@ -159,9 +167,17 @@ impl<'a> Job<'a> {
     /// # Errors
     /// [`Refusal::NotFound`]: no server knows it, or not any more; [`Refusal::NotPermitted`]: it is another user's.
     pub fn find(client: &'a Client, id: u64) -> Result<Job<'a>, Refusal> {
-        let mut job = Job { client, id, plate: PlateId(0) };
-        job.plate = job.ask_around(&format!("show {id} {}", u64::MAX))?.0;
+        let mut job = Job { client, id, plate: PlateId(0), takes: false };
+        job.plate = job.ask_around(&format!("show {id} {}", u64::MAX), json_of)?.0;
         Ok(job)
+    }
+
+    /// The same of a search, for the one client that takes what it finds: then [`Job::wait`] gives that to the watch.
+    ///
+    /// # Errors
+    /// As [`Job::find`].
+    pub fn find_to_take(client: &'a Client, id: u64) -> Result<Job<'a>, Refusal> {
+        Ok(Job { takes: true, ..Job::find(client, id)? })
     }
 
     /// Its number.
@@ -174,7 +190,7 @@ impl<'a> Job<'a> {
     /// # Errors
     /// As [`Job::find`].
     pub fn status(&self, from: u64) -> Result<JobStatus, Refusal> {
-        let (_, status) = self.ask_around(&format!("show {} {from}", self.id))?;
+        let (_, status) = self.ask_around(&format!("show {} {from}", self.id), json_of)?;
         JobStatus::from_json(&status).ok_or(Refusal::Io)
     }
 
@@ -183,16 +199,21 @@ impl<'a> Job<'a> {
     /// # Errors
     /// As [`Job::find`].
     pub fn cancel(&self) -> Result<(), Refusal> {
-        self.ask_around(&format!("cancel {}", self.id)).map(drop)
+        self.ask_around(&format!("cancel {}", self.id), json_of).map(drop)
     }
 
-    /// Waits for its end; the watch hears of its progress and its refusals, and can cancel it. The status at the end. All that was
-    /// changed is durable then.
+    /// Waits for its end; the watch hears of its progress, its refusals and what it finds, and can cancel it. The status at the end. All
+    /// that was changed is durable then.
     ///
     /// # Errors
     /// As [`Job::find`]: the job ended with its server.
     pub fn wait(&self, watch: &mut dyn Watch) -> Result<JobStatus, Refusal> {
-        let (mut seen, mut pause, mut is_cancelled) = (0, PAUSE_MIN, false);
+        self.follow(watch, &mut 0)
+    }
+
+    /// The same; `names` gets the number of names that were done when the server was last asked.
+    pub(crate) fn follow(&self, watch: &mut dyn Watch, names: &mut u64) -> Result<JobStatus, Refusal> {
+        let (mut seen, mut taken, mut pause, mut is_cancelled) = (0, 0, PAUSE_MIN, false);
         loop {
             if watch.is_stopped() && !is_cancelled {
                 self.cancel()?;
@@ -201,22 +222,42 @@ impl<'a> Job<'a> {
             let mut status = self.status(seen)?;
             seen += status.refusals.len() as u64;
             status.refusals.drain(..).for_each(|refused| watch.refused(refused));
+            *names = status.names;
+            // The status came before: of a job that is over nothing more is found.
+            let before = taken;
+            while self.takes && status.kind == "find" && self.take_found(&mut taken, watch)? {}
             watch.progress(status.names);
             if status.state != JobState::Running {
                 return Ok(status);
             }
+            pause = if taken > before { PAUSE_MIN } else { (pause * 3 / 2).min(PAUSE_MAX) };
             thread::sleep(pause);
-            pause = (pause * 3 / 2).min(PAUSE_MAX);
         }
     }
 
+    /// Gives the watch what was found after the first `taken`. False if that was nothing.
+    fn take_found(&self, taken: &mut u64, watch: &mut dyn Watch) -> Result<bool, Refusal> {
+        let all = |bytes: &[u8]| {
+            let (mut from, mut all) = (Take::new(bytes), Vec::new());
+            while !from.is_empty() {
+                all.push(Found::take(&mut from).ok()?);
+            }
+            Some(all)
+        };
+        let (_, found) = self.ask_around(&format!("found {} {taken}", self.id), all)?;
+        *taken += found.len() as u64;
+        let is_some = !found.is_empty();
+        found.into_iter().for_each(|found| watch.found(found));
+        Ok(is_some && !watch.is_stopped())
+    }
+
     /// Asks the server that has started it, and then all others: its plates may have moved meanwhile.
-    fn ask_around(&self, words: &str) -> Result<(PlateId, Value), Refusal> {
+    fn ask_around<T>(&self, words: &str, read: impl Fn(&[u8]) -> Option<T>) -> Result<(PlateId, T), Refusal> {
         let others = (0..self.client.plates()).map(PlateId).filter(|plate| *plate != self.plate);
         let mut failure = Refusal::NotFound;
         for plate in std::iter::once(self.plate).chain(others) {
-            match ask(self.client, plate, words) {
-                Ok(answer) => return Ok((plate, answer)),
+            match self.client.admin_at(plate, &format!("jobs {words}")) {
+                Ok(answer) => return Ok((plate, read(&answer).ok_or(Refusal::Io)?)),
                 Err(Refusal::NotFound) => {}
                 Err(refusal) => failure = refusal,
             }
@@ -247,7 +288,11 @@ pub fn jobs(client: &Client) -> Result<Vec<JobStatus>, Refusal> {
 
 fn ask(client: &Client, plate: PlateId, words: &str) -> Result<Value, Refusal> {
     let answer = client.admin_at(plate, &format!("jobs {words}"))?;
-    serde_json::from_slice(&answer).map_err(|_| Refusal::Io)
+    json_of(&answer).ok_or(Refusal::Io)
+}
+
+fn json_of(answer: &[u8]) -> Option<Value> {
+    serde_json::from_slice(answer).ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //!                       ▲ directories to enter ────────────────────┘ ▲ results ──────────────┘
 //! ```
 //!
-//! A [`Task`] is such a command as a value: it is carried out here, or as a [`Job`] by a server.
+//! A [`Task`] is such a command as a value: it is carried out here, or as a [`Job`] by a server. [`Task::perform_there`] follows such a
+//! job, also over the death of its server.
 //!
 //! Every function takes [`Place`]s and a [`Watch`]. It goes on after a refusal, reports it to the watch, and returns totals.
 //!
@@ -19,6 +20,8 @@
 
 mod attributes;
 mod copy;
+mod find;
+mod follow;
 mod job;
 mod mode;
 mod paths;
@@ -32,11 +35,13 @@ mod watch;
 
 pub use attributes::{Changed, change};
 pub use copy::{Copied, copy};
+pub use find::{Conditions, Found, Searched, find};
+pub use follow::Unfollowed;
 pub use job::{Job, JobState, JobStatus, jobs};
 pub use mode::ModeChange;
 pub use place::Place;
-pub use remove::{Removed, remove, remove_each};
+pub use remove::{Removed, remove, remove_each, remove_whole};
 pub use scan::{Seen, scan};
-pub use task::{Copying, Subject, Task, Totals};
+pub use task::{Copying, Removal, Subject, Task, Totals};
 pub use usage::{Usage, usage};
 pub use watch::{Refused, Watch};

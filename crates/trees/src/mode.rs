@@ -53,6 +53,17 @@ impl ModeChange {
         Ok(ModeChange { text: text.to_owned(), parsed: parse(text)? })
     }
 
+    /// Whether a file has the same mode after the change was made twice as after once. `g=u,u-w` takes a right away from the group
+    /// that it gave before.
+    pub fn may_repeat(&self, umask: u16) -> bool {
+        (0..=0o7777).all(|mode| {
+            [false, true].into_iter().all(|is_dir| {
+                let once = self.of(mode, is_dir, umask);
+                self.of(once, is_dir, umask) == once
+            })
+        })
+    }
+
     /// The mode that a file with this one gets.
     pub fn of(&self, mode: u16, is_dir: bool, umask: u16) -> u16 {
         match &self.parsed {
@@ -187,6 +198,21 @@ mod tests {
         check("g+s,+t", 0o755, 0o3755, 0o3755);
         check("a=r", 0o6755, 0o444, 0o6444);
         check("u+x-w", 0o600, 0o500, 0o500);
+    }
+
+    #[test]
+    fn changes_that_differ_the_second_time_are_known() {
+        let check = |text: &str, expect: bool| {
+            let change = ModeChange::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert_eq!(change.may_repeat(0o022), expect, "{text}");
+        };
+        for same in ["644", "00755", "u+rwX,go-w", "a+X", "+w", "g=u", "u=rw,g=r,o-rwx", "g+s,+t", "u-x,a+X"]
+        {
+            check(same, true);
+        }
+        for other in ["g=u,u-w", "g=u,u=o"] {
+            check(other, false);
+        }
     }
 
     #[test]

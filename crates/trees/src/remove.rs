@@ -40,6 +40,12 @@ pub struct Removed {
 
 /// Removes everything at and below these places: whole trees where that is possible. Symbolic links are removed, never followed.
 pub fn remove(client: &Client, places: &[Place], watch: &mut dyn Watch) -> Removed {
+    let (trees, rest) = remove_whole(client, places, watch);
+    Removed { trees, ..remove_each(client, &rest, watch) }
+}
+
+/// Removes the trees that leave as a whole, and returns their number and the other places.
+pub fn remove_whole(client: &Client, places: &[Place], watch: &dyn Watch) -> (u64, Vec<Place>) {
     let caller = client.caller();
     let (mut trees, mut rest) = (0, Vec::new());
     for place in places {
@@ -54,7 +60,7 @@ pub fn remove(client: &Client, places: &[Place], watch: &mut dyn Watch) -> Remov
             _ => rest.push(place.clone()),
         }
     }
-    Removed { trees, ..remove_each(client, &rest, watch) }
+    (trees, rest)
 }
 
 /// The same name by name: everything that was removed is freed at the end, and counted.

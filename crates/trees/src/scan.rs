@@ -27,13 +27,23 @@ pub fn scan(
     see: &mut dyn FnMut(&Seen<'_>) -> bool,
     watch: &mut dyn Watch,
 ) {
+    scan_for(client, places, &mut |seen, _| see(seen), watch);
+}
+
+/// The same where `see` has something to say to the watch.
+pub(crate) fn scan_for(
+    client: &Client,
+    places: &[Place],
+    see: &mut dyn FnMut(&Seen<'_>, &mut dyn Watch) -> bool,
+    watch: &mut dyn Watch,
+) {
     let mut paths = Paths::default();
     let mut walk: Walk<'_, (DirId, usize)> = Walk::new(client, true);
     let mut names = 0;
     for place in places {
         let seen = Seen { path: &place.path, name: &place.path, attr: &place.attr, depth: 0 };
         names += 1;
-        if see(&seen) && place.attr.kind == Kind::Dir {
+        if see(&seen, watch) && place.attr.kind == Kind::Dir {
             walk.enter((paths.root(&place.path), 0), place.attr.ino);
         }
     }
@@ -58,7 +68,7 @@ pub fn scan(
                 Ok(attr) => {
                     let seen =
                         Seen { path: &path, name: entry.name.as_bytes(), attr: &attr, depth: depth + 1 };
-                    if see(&seen) && attr.kind == Kind::Dir {
+                    if see(&seen, watch) && attr.kind == Kind::Dir {
                         walk.enter((paths.add(dir, &entry.name), depth + 1), attr.ino);
                     }
                 }

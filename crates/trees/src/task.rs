@@ -5,20 +5,23 @@ use chiton_model::AttrChange;
 use chiton_types::{Attr, Ino, Kind, Mode, Name, Refusal};
 use serde_json::{Value, json};
 
-use crate::{Changed, Copied, ModeChange, Place, Refused, Usage, Watch, change, copy, usage};
+use crate::{
+    Changed, Conditions, Copied, Found, ModeChange, Place, Refused, Removed, Searched, Usage, Watch, change,
+    copy, find, remove_each, usage,
+};
 
 /// Where a task begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The path as messages show it.
-    pub path: String,
+    /// The path as messages show it, and as the paths of a search begin.
+    pub path: Vec<u8>,
     /// The inode.
     pub ino: Ino,
 }
 
 impl From<&Place> for Subject {
     fn from(place: &Place) -> Subject {
-        Subject { path: String::from_utf8_lossy(&place.path).into_owned(), ino: place.attr.ino }
+        Subject { path: place.path.clone(), ino: place.attr.ino }
     }
 }
 
@@ -31,6 +34,25 @@ pub struct Copying {
     pub into: Ino,
     /// Its name there.
     pub name: Name,
+}
+
+/// A name to remove, with everything below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// The inode.
+    pub subject: Subject,
+    /// The directory that holds the name.
+    pub parent: Ino,
+    /// The name.
+    pub name: Name,
+}
+
+impl Removal {
+    /// Of a place; none of the root of the file system, which stays.
+    pub fn of(place: &Place) -> Option<Removal> {
+        let (parent, name) = place.name.clone()?;
+        Some(Removal { subject: Subject::from(place), parent, name })
+    }
 }
 
 /// See the module.
@@ -67,6 +89,15 @@ pub enum Task {
         /// Directories down to this depth have totals of their own.
         depth: usize,
     },
+    /// `chiton rm -r --each`: name by name.
+    Remove(Vec<Removal>),
+    /// `chiton find`.
+    Find {
+        /// Where it begins.
+        subjects: Vec<Subject>,
+        /// Which names are found.
+        conditions: Conditions,
+    },
 }
 
 /// What a task has done.
@@ -78,6 +109,10 @@ pub enum Totals {
     Copied(Copied),
     /// Of [`Task::Usage`].
     Usage(Vec<Usage>),
+    /// Of [`Task::Remove`].
+    Removed(Removed),
+    /// Of [`Task::Find`].
+    Searched(Searched),
 }
 
 impl Task {
@@ -88,15 +123,29 @@ impl Task {
             Task::Chown { .. } => "chown",
             Task::Copy(_) => "cp",
             Task::Usage { .. } => "du",
+            Task::Remove(_) => "rm",
+            Task::Find { .. } => "find",
+        }
+    }
+
+    /// Whether it may be carried out again from the start after a part of it was: the result is then that of one time. A copy refuses
+    /// names that are taken, and some changes of modes ([`ModeChange::may_repeat`]) build on the mode of before.
+    pub fn may_repeat(&self) -> bool {
+        match self {
+            Task::Chmod { mode, umask, .. } => mode.may_repeat(*umask),
+            Task::Copy(_) => false,
+            Task::Chown { .. } | Task::Usage { .. } | Task::Remove(_) | Task::Find { .. } => true,
         }
     }
 
     /// Where it begins.
     pub fn subjects(&self) -> Vec<&Subject> {
         match self {
-            Task::Chmod { subjects, .. } | Task::Chown { subjects, .. } | Task::Usage { subjects, .. } => {
-                subjects.iter().collect()
-            }
+            Task::Chmod { subjects, .. }
+            | Task::Chown { subjects, .. }
+            | Task::Usage { subjects, .. }
+            | Task::Find { subjects, .. } => subjects.iter().collect(),
+            Task::Remove(removals) => removals.iter().map(|removal| &removal.subject).collect(),
             Task::Copy(copies) => copies.iter().map(|copying| &copying.from).collect(),
         }
     }
@@ -127,6 +176,12 @@ impl Task {
             Task::Usage { subjects, depth } => {
                 Totals::Usage(usage(client, &places(client, subjects, watch).0, *depth, watch))
             }
+            Task::Remove(removals) => Totals::Removed(remove_all(client, removals, watch)),
+            Task::Find { subjects, conditions } => {
+                let (places, gone) = places(client, subjects, watch);
+                let done = find(client, &places, conditions, watch);
+                Totals::Searched(Searched { refused: done.refused + gone, ..done })
+            }
         }
     }
 
@@ -150,6 +205,16 @@ impl Task {
             }
             Task::Usage { subjects, depth } => {
                 json!({ "kind": "du", "subjects": all(subjects), "depth": depth })
+            }
+            Task::Remove(removals) => {
+                let one = |removal: &Removal| {
+                    let name = removal.name.as_bytes();
+                    json!({ "subject": subject_to_json(&removal.subject), "parent": removal.parent.0, "name": name })
+                };
+                json!({ "kind": "rm", "removals": removals.iter().map(one).collect::<Vec<_>>() })
+            }
+            Task::Find { subjects, conditions } => {
+                json!({ "kind": "find", "subjects": all(subjects), "conditions": conditions.to_json() })
             }
         }
     }
@@ -176,12 +241,10 @@ impl Task {
             },
             "cp" => {
                 let one = |copying: &Value| {
-                    let byte = |byte: &Value| u8::try_from(byte.as_u64()?).ok();
-                    let name = copying["name"].as_array()?.iter().map(byte).collect::<Option<Vec<u8>>>()?;
                     Some(Copying {
                         from: subject_from_json(&copying["from"])?,
                         into: Ino(copying["into"].as_u64()?),
-                        name: Name::new(&name[..]).ok()?,
+                        name: Name::new(&bytes(&copying["name"])?[..]).ok()?,
                     })
                 };
                 Task::Copy(task["copies"].as_array()?.iter().map(one).collect::<Option<_>>()?)
@@ -189,6 +252,20 @@ impl Task {
             "du" => Task::Usage {
                 subjects: all("subjects")?,
                 depth: usize::try_from(task["depth"].as_u64()?).ok()?,
+            },
+            "rm" => {
+                let one = |removal: &Value| {
+                    Some(Removal {
+                        subject: subject_from_json(&removal["subject"])?,
+                        parent: Ino(removal["parent"].as_u64()?),
+                        name: Name::new(&bytes(&removal["name"])?[..]).ok()?,
+                    })
+                };
+                Task::Remove(task["removals"].as_array()?.iter().map(one).collect::<Option<_>>()?)
+            }
+            "find" => Task::Find {
+                subjects: all("subjects")?,
+                conditions: Conditions::from_json(&task["conditions"])?,
             },
             _ => return None,
         })
@@ -215,6 +292,12 @@ impl Totals {
                 };
                 json!({ "usage": lines.iter().map(one).collect::<Vec<_>>() })
             }
+            Totals::Removed(Removed { files, dirs, trees, refused, stopped }) => json!({
+                "files": files, "directories": dirs, "trees": trees, "refused": refused, "stopped": stopped,
+            }),
+            Totals::Searched(Searched { names, found, refused, stopped }) => json!({
+                "names": names, "found": found, "refused": refused, "stopped": stopped,
+            }),
         }
     }
 
@@ -235,28 +318,47 @@ impl Totals {
             return Some(Totals::Usage(lines.iter().map(one).collect::<Option<_>>()?));
         }
         let (refused, stopped) = (of(totals, "refused")?, totals["stopped"].as_bool()?);
-        Some(match of(totals, "changed") {
-            Some(changed) => {
-                Totals::Changed(Changed { names: of(totals, "names")?, changed, refused, stopped })
+        // Each has a number that the others have not.
+        Some(if let Some(changed) = of(totals, "changed") {
+            Totals::Changed(Changed { names: of(totals, "names")?, changed, refused, stopped })
+        } else if let Some(found) = of(totals, "found") {
+            Totals::Searched(Searched { names: of(totals, "names")?, found, refused, stopped })
+        } else {
+            let (files, dirs) = (of(totals, "files")?, of(totals, "directories")?);
+            match of(totals, "trees") {
+                Some(trees) => Totals::Removed(Removed { files, dirs, trees, refused, stopped }),
+                None => Totals::Copied(Copied {
+                    files,
+                    dirs,
+                    bytes: of(totals, "bytes")?,
+                    shared_bytes: of(totals, "shared_bytes")?,
+                    refused,
+                    stopped,
+                }),
             }
-            None => Totals::Copied(Copied {
-                files: of(totals, "files")?,
-                dirs: of(totals, "directories")?,
-                bytes: of(totals, "bytes")?,
-                shared_bytes: of(totals, "shared_bytes")?,
-                refused,
-                stopped,
-            }),
         })
     }
 }
 
 fn subject_to_json(subject: &Subject) -> Value {
-    json!({ "path": subject.path, "ino": subject.ino.0 })
+    let path = match std::str::from_utf8(&subject.path) {
+        Ok(text) => json!(text),
+        Err(_) => json!(subject.path),
+    };
+    json!({ "path": path, "ino": subject.ino.0 })
+}
+
+/// Text, or bytes that are none.
+fn bytes(value: &Value) -> Option<Vec<u8>> {
+    let byte = |byte: &Value| u8::try_from(byte.as_u64()?).ok();
+    match value.as_str() {
+        Some(text) => Some(text.as_bytes().to_vec()),
+        None => value.as_array()?.iter().map(byte).collect(),
+    }
 }
 
 fn subject_from_json(subject: &Value) -> Option<Subject> {
-    Some(Subject { path: subject["path"].as_str()?.to_owned(), ino: Ino(subject["ino"].as_u64()?) })
+    Some(Subject { path: bytes(&subject["path"])?, ino: Ino(subject["ino"].as_u64()?) })
 }
 
 /// The places with their attributes of now, and how many are refused.
@@ -264,7 +366,7 @@ fn places(client: &Client, subjects: &[Subject], watch: &mut dyn Watch) -> (Vec<
     let inos: Vec<Ino> = subjects.iter().map(|subject| subject.ino).collect();
     let (mut found, mut gone) = (Vec::new(), 0);
     for (subject, attr) in subjects.iter().zip(client.stat_each(&inos)) {
-        let path = subject.path.clone().into_bytes();
+        let path = subject.path.clone();
         match attr {
             Ok(attr) => found.push(Place { path, name: None, attr }),
             Err(refusal) => {
@@ -279,6 +381,25 @@ fn places(client: &Client, subjects: &[Subject], watch: &mut dyn Watch) -> (Vec<
 
 fn with(done: Changed, gone: u64) -> Changed {
     Changed { refused: done.refused + gone, ..done }
+}
+
+fn remove_all(client: &Client, removals: &[Removal], watch: &mut dyn Watch) -> Removed {
+    let (mut found, mut gone) = (Vec::new(), 0);
+    for removal in removals {
+        let Removal { subject, parent, name } = removal;
+        let at = Some((*parent, name.clone()));
+        match client.stat_each(&[subject.ino]).remove(0) {
+            Ok(attr) => found.push(Place { path: subject.path.clone(), name: at, attr }),
+            // Another has removed it.
+            Err(Refusal::Stale | Refusal::NotFound) => {}
+            Err(refusal) => {
+                gone += 1;
+                watch.refused(Refused { path: subject.path.clone(), doing: "look at".into(), refusal });
+            }
+        }
+    }
+    let done = remove_each(client, &found, watch);
+    Removed { refused: done.refused + gone, ..done }
 }
 
 fn copy_all(client: &Client, copies: &[Copying], watch: &mut dyn Watch) -> Copied {
@@ -315,6 +436,10 @@ impl Watch for Further<'_> {
         self.watch.refused(refused);
     }
 
+    fn found(&mut self, found: Found) {
+        self.watch.found(found);
+    }
+
     fn progress(&mut self, names: u64) {
         self.watch.progress(self.before + names);
     }
@@ -330,7 +455,8 @@ mod tests {
 
     #[test]
     fn tasks_and_totals_survive_their_way() {
-        let subjects = || vec![Subject { path: "/a \"b\"".into(), ino: Ino(1 << 50) }];
+        let subjects = || vec![Subject { path: b"/a \"b\"".to_vec(), ino: Ino(1 << 50) }];
+        let odd = Subject { path: b"/\xff".to_vec(), ino: Ino(7) };
         let name = Name::new(&b"\xff n"[..]).expect("a name");
         let tasks = [
             Task::Chmod {
@@ -340,6 +466,8 @@ mod tests {
                 umask: 0o27,
             },
             Task::Chown { subjects: subjects(), recursive: false, uid: None, gid: Some(u32::MAX - 1) },
+            Task::Remove(vec![Removal { subject: odd.clone(), parent: Ino(2), name: name.clone() }]),
+            Task::Find { subjects: vec![odd], conditions: Conditions::default() },
             Task::Copy(vec![Copying { from: subjects().remove(0), into: Ino(1), name }]),
             Task::Usage { subjects: subjects(), depth: 3 },
         ];
@@ -354,6 +482,8 @@ mod tests {
             Totals::Changed(Changed { names: 1, changed: 2, refused: 3, stopped: true }),
             Totals::Copied(copied),
             Totals::Usage(vec![line]),
+            Totals::Removed(Removed { files: 1, dirs: 2, trees: 3, refused: 4, stopped: true }),
+            Totals::Searched(Searched { names: 4, found: 3, refused: 2, stopped: false }),
         ];
         for totals in totals {
             assert_eq!(Totals::from_json(&totals.to_json()), Some(totals.clone()), "{totals:?}");
@@ -365,6 +495,7 @@ mod tests {
         for bad in [
             json!({}),
             json!({ "kind": "rm", "subjects": [] }),
+            json!({ "kind": "find", "subjects": [], "conditions": { "type": "door" } }),
             json!({ "kind": "du", "subjects": [{ "path": "/", "ino": "1" }], "depth": 0 }),
             json!({ "kind": "chmod", "subjects": [], "recursive": true, "mode": "z", "umask": 0 }),
             json!({ "kind": "cp", "copies": [{ "from": { "path": "", "ino": 1 }, "into": 1, "name": [47] }] }),

@@ -5,6 +5,8 @@ use std::fmt;
 
 use chiton_types::Refusal;
 
+use crate::Found;
+
 /// Hears of the work while it is done.
 pub trait Watch {
     /// Something could not be done. The work goes on with the rest.
@@ -12,6 +14,13 @@ pub trait Watch {
 
     /// So many names are done.
     fn progress(&mut self, _names: u64) {}
+
+    /// A search has found a name.
+    fn found(&mut self, _found: Found) {}
+
+    /// The job `id` has ended with its server, after about so many names, and another one begins from the start. What was refused is
+    /// reported again, and what was found is found again.
+    fn restarted(&mut self, _id: u64, _names: u64) {}
 
     /// Whether to end: nothing new is begun, and what is under way is waited for.
     fn is_stopped(&self) -> bool {

@@ -46,6 +46,7 @@ impl Server {
         self.builder.peers().leave(plate);
         running.join_threads();
         phases.done("freeze", &*world);
+        self.end_jobs_without_plates();
         let closed = running.close(running.plate.needs_checkpoint(), &mut |step| phases.done(step, &*world));
         running.plate.log(&format!("plate {plate} stopped in {phases}"));
         closed
@@ -61,6 +62,13 @@ impl Server {
         running.plate.waiters.channels.close_connections();
         running.join_threads();
         running.leave_stores();
+        self.end_jobs_without_plates();
+    }
+
+    fn end_jobs_without_plates(&self) {
+        if let Some(jobs) = self.builder.tree_jobs().filter(|_| self.table.all().is_empty()) {
+            jobs.has_no_plates();
+        }
     }
 
     /// Starts a plate that does not run here, from its stores.

@@ -1,15 +1,16 @@
 //! A server with jobs, and its clients.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_runtime::{RealWorld, SharedWorld, thread};
-use chiton_server::{FormatOptions, Server, ServerOptions};
+use chiton_runtime::{RealWorld, SharedWorld, World, thread};
+use chiton_server::{FormatOptions, Server, ServerOptions, TreeJobs};
+use chiton_transport::Address;
 use chiton_tree_jobs::Jobs;
-use chiton_trees::{Refused, Watch};
-use chiton_types::Refusal;
+use chiton_trees::{Found, Refused, Watch};
+use chiton_types::{Refusal, Time};
 use tempfile::TempDir;
 
 pub(crate) const PLATES: [u16; 2] = [1, 3];
@@ -17,7 +18,32 @@ pub(crate) const PLATES: [u16; 2] = [1, 3];
 pub(crate) struct Site {
     dir: TempDir,
     jobs: Arc<Jobs>,
-    _server: Arc<Server>,
+    server: Arc<Server>,
+    clock: Arc<Clock>,
+}
+
+/// The clock of jobs, which a test can put forward.
+#[derive(Default)]
+pub(crate) struct Clock(AtomicU64);
+
+impl Clock {
+    pub(crate) fn put_forward(&self, by: Duration) {
+        self.0.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+    }
+}
+
+impl World for Clock {
+    fn now(&self) -> Time {
+        RealWorld.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        RealWorld.monotonic() + Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+
+    fn random(&self) -> u64 {
+        RealWorld.random()
+    }
 }
 
 /// Jobs wait here before they begin.
@@ -59,25 +85,35 @@ impl Site {
 
     fn start(plates: u16, has_jobs: bool) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
+        let clock = Arc::new(Clock::default());
+        let jobs = Arc::new(Jobs::new(clock.clone()));
         let world: SharedWorld = Arc::new(RealWorld);
-        let jobs = Arc::new(Jobs::new(world.clone()));
         let data = dir.path().join("data");
         let format = FormatOptions { plates, ..FormatOptions::default() };
         Server::format(&data, &format, &world).expect("formatted");
-        let tree_jobs = has_jobs.then(|| jobs.clone() as _);
-        let options = ServerOptions { tree_jobs, ..ServerOptions::default() };
-        let server = Server::start(&data, options, world).expect("started");
-        let site = Site { dir, jobs, _server: server };
-        site._server.serve(&[site.address()]).expect("listening");
-        site
+        let server = serve(&dir, has_jobs.then_some(&jobs));
+        Site { dir, jobs, server, clock }
+    }
+
+    /// The server ends, and with it its jobs, of which the next one knows nothing.
+    pub(crate) fn restart(&mut self) {
+        let jobs = Arc::new(Jobs::new(self.clock.clone()));
+        self.server.shutdown().expect("it ends");
+        std::mem::replace(&mut self.jobs, jobs).has_no_plates();
+        self.server = serve(&self.dir, Some(&self.jobs));
+        self.jobs.serve(self.address(), None);
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     pub(crate) fn jobs(&self) -> &Jobs {
         &self.jobs
     }
 
-    fn address(&self) -> chiton_transport::Address {
-        format!("unix:{}", self.dir.path().join("socket").display()).parse().expect("an address")
+    fn address(&self) -> Address {
+        address(&self.dir)
     }
 
     /// A client of this user, whoever runs the test.
@@ -103,17 +139,39 @@ impl Site {
     }
 }
 
-/// Keeps what is refused, and ends the work after so many names.
+fn address(dir: &TempDir) -> Address {
+    format!("unix:{}", dir.path().join("socket").display()).parse().expect("an address")
+}
+
+fn serve(dir: &TempDir, jobs: Option<&Arc<Jobs>>) -> Arc<Server> {
+    let options = ServerOptions { tree_jobs: jobs.map(|jobs| jobs.clone() as _), ..ServerOptions::default() };
+    let server = Server::start(&dir.path().join("data"), options, Arc::new(RealWorld)).expect("started");
+    server.serve(&[address(dir)]).expect("listening");
+    server
+}
+
+/// Keeps what is refused and found, and ends the work after so many names.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) refused: Vec<(String, Refusal)>,
     pub(crate) ends_after: Option<u64>,
     pub(crate) names: u64,
+    pub(crate) found: Vec<Found>,
+    /// The jobs that ended with their server.
+    pub(crate) ended: Vec<u64>,
 }
 
 impl Watch for Kept {
     fn refused(&mut self, refused: Refused) {
         self.refused.push((String::from_utf8_lossy(&refused.path).into_owned(), refused.refusal));
+    }
+
+    fn found(&mut self, found: Found) {
+        self.found.push(found);
+    }
+
+    fn restarted(&mut self, id: u64, _names: u64) {
+        self.ended.push(id);
     }
 
     fn progress(&mut self, names: u64) {

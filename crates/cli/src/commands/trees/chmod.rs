@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::report::{AGAIN, Report};
 use super::users::Users;
+use super::work::{another_answer, repeat};
 use super::{Here, Paths, carry_out, place};
 use crate::failure::{Failure, Outcome};
 
@@ -45,26 +46,32 @@ pub(crate) struct Chown {
 
 pub(crate) fn chmod(args: &Chmod) -> Outcome {
     let (recursive, umask) = (args.recursive, umask());
-    run(&args.paths, "chmod", recursive && !args.here.here, |subjects| Task::Chmod {
-        subjects,
-        recursive,
-        mode: args.mode.clone(),
-        umask,
-    })
+    let task = |subjects| Task::Chmod { subjects, recursive, mode: args.mode.clone(), umask };
+    let mode = &args.mode;
+    let left = || match mode.may_repeat(umask) {
+        true => repeat(),
+        false => format!(
+            "part of the tree has its new mode, and {mode} would change it once more: see which with chiton find and chiton ls -l, then \
+             give the tree a mode that does not build on the present one, like 750 or u=rwX,g=rX,o="
+        ),
+    };
+    run(&args.paths, "chmod", recursive && !args.here.here, task, &left)
 }
 
 pub(crate) fn chown(args: &Chown) -> Outcome {
     let (uid, gid) = Users::read().parse(&args.owner).map_err(Failure::failed)?;
     let recursive = args.recursive;
-    run(&args.paths, "chown", recursive && !args.here.here, |subjects| Task::Chown {
-        subjects,
-        recursive,
-        uid,
-        gid,
-    })
+    let task = |subjects| Task::Chown { subjects, recursive, uid, gid };
+    run(&args.paths, "chown", recursive && !args.here.here, task, &repeat)
 }
 
-fn run(paths: &Paths, command: &str, is_job: bool, task: impl FnOnce(Vec<Subject>) -> Task) -> Outcome {
+fn run(
+    paths: &Paths,
+    command: &str,
+    is_job: bool,
+    task: impl FnOnce(Vec<Subject>) -> Task,
+    left: &dyn Fn() -> String,
+) -> Outcome {
     let Paths { paths, at } = paths;
     let (client, said) = place::open(at, paths, command)?;
     let mut report = Report::begin("changed", at.json)?;
@@ -75,10 +82,8 @@ fn run(paths: &Paths, command: &str, is_job: bool, task: impl FnOnce(Vec<Subject
             Err(failure) => report.failed(failure),
         }
     }
-    let Totals::Changed(done) = carry_out(&client, &task(subjects), is_job, &mut report)? else {
-        return Err(Failure::failed(
-            "the server's answer is that to another command: it has another version",
-        ));
+    let Totals::Changed(done) = carry_out(&client, &task(subjects), is_job, &mut report, left)? else {
+        return Err(another_answer());
     };
     let totals = json!({ "names": done.names, "changed": done.changed });
     report.end(totals, &format!("{} of {} are changed", done.changed, done.names), AGAIN)

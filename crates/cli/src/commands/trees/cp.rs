@@ -1,16 +1,17 @@
 //! `chiton cp`.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use chiton_client::{Client, Lookup};
-use chiton_trees::{Copied, Copying, Place, Subject, Task, Totals};
+use chiton_trees::{Copied, Copying, Place, Refused, Subject, Task, Totals, Watch, usage};
 use chiton_types::{Ino, Kind, Name};
 use clap::Args;
 use serde_json::json;
 
 use super::place::{self, Said};
 use super::report::Report;
+use super::work::another_answer;
 use super::{At, Here, carry_out};
 use crate::failure::{Class, Failure, Outcome};
 use crate::size;
@@ -46,18 +47,21 @@ pub(crate) fn cp(args: &Cp) -> Outcome {
         ));
     }
     let mut report = Report::begin("copied", args.at.json)?;
-    let mut copies = Vec::new();
+    let (mut copies, mut shown) = (Vec::new(), Vec::new());
     for from in &said {
         match copyable(args, from, &client).and_then(|place| Ok((to.name(from)?, place))) {
-            Ok(((into, name), place)) => copies.push(Copying { from: Subject::from(&place), into, name }),
+            Ok(((into, name), place)) => {
+                shown.push(to.shown(&args.to, &name));
+                copies.push(Copying { from: Subject::from(&place), into, name });
+            }
             Err(failure) => report.failed(failure),
         }
     }
     let is_job = args.recursive && !args.here.here;
-    let Totals::Copied(done) = carry_out(&client, &Task::Copy(copies), is_job, &mut report)? else {
-        return Err(Failure::failed(
-            "the server's answer is that to another command: it has another version",
-        ));
+    let task = Task::Copy(copies.clone());
+    let left = || left(&client, &copies, &shown);
+    let Totals::Copied(done) = carry_out(&client, &task, is_job, &mut report, &left)? else {
+        return Err(another_answer());
     };
     let Copied { files, dirs, bytes, shared_bytes, .. } = done;
     let totals = json!({ "files": files, "directories": dirs, "bytes": bytes, "shared_bytes": shared_bytes });
@@ -99,6 +103,52 @@ impl Target {
                 Ok((*dir, Name::new(name.as_bytes()).map_err(|refusal| from.failure(refusal))?))
             }
         }
+    }
+}
+
+impl Target {
+    /// The path of a copy, for messages.
+    fn shown(&self, to: &Path, name: &Name) -> PathBuf {
+        match self {
+            Target::New(..) => to.to_owned(),
+            Target::Into(_) => to.join(std::ffi::OsStr::from_bytes(name.as_bytes())),
+        }
+    }
+}
+
+/// What there is of the copies after their job has ended early, and what to do.
+fn left(client: &Client, copies: &[Copying], shown: &[PathBuf]) -> String {
+    let (mut words, mut is_any) = (Vec::new(), false);
+    for (Copying { into, name, .. }, path) in copies.iter().zip(shown) {
+        let path = path.display();
+        words.push(match client.start_lookup(&client.caller(), *into, name.as_bytes()).wait() {
+            Ok(Lookup::Absent { .. }) => format!("{path} is not there"),
+            Ok(Lookup::Found { attr, .. }) => {
+                is_any = true;
+                let place = Place { path: Vec::new(), name: None, attr };
+                let mut missed = Missed(0);
+                match &usage(client, &[place], 0, &mut missed)[..] {
+                    [all] if missed.0 == 0 => {
+                        format!("{path} has {} files and {} directories so far", all.files, all.dirs)
+                    }
+                    _ => format!("{path} is there in part"),
+                }
+            }
+            Err(refusal) => format!("{path} cannot be looked at ({refusal})"),
+        });
+    }
+    let next = match is_any {
+        true => "remove the copy (chiton rm -r) and run the command again; the original is as it was",
+        false => "run the command again",
+    };
+    format!("{}: {next}", words.join(", "))
+}
+
+struct Missed(u64);
+
+impl Watch for Missed {
+    fn refused(&mut self, _refused: Refused) {
+        self.0 += 1;
     }
 }
 

@@ -6,8 +6,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::json;
 
 use super::report::{AGAIN, Report};
+use super::work::{another_answer, repeat};
 use super::{Here, Paths, carry_out, place};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::size;
 
 #[derive(Debug, Args)]
@@ -39,10 +40,8 @@ pub(crate) fn du(args: &Du) -> Outcome {
         }
     }
     let task = Task::Usage { subjects, depth: args.depth };
-    let Totals::Usage(lines) = carry_out(&client, &task, !args.here.here, &mut report)? else {
-        return Err(Failure::failed(
-            "the server's answer is that to another command: it has another version",
-        ));
+    let Totals::Usage(lines) = carry_out(&client, &task, !args.here.here, &mut report, &repeat)? else {
+        return Err(another_answer());
     };
     let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
     let done = "the totals are incomplete";

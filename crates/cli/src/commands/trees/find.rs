@@ -1,23 +1,23 @@
 //! `chiton find`.
 
-use std::io::Write;
+use std::io::{BufWriter, Stdout, Write};
 
 use chiton_runtime::{RealWorld, World};
-use chiton_trees::{Seen, scan};
+use chiton_trees::{Conditions, Found, Subject, Task, Totals};
 use chiton_types::{Kind, Time};
 use clap::{Args, ValueEnum};
 use glob::Pattern;
 
-use super::Paths;
 use super::ls::line;
-use super::place;
 use super::report::{AGAIN, Report};
+use super::work::{another_answer, repeat};
+use super::{Here, Paths, carry_out, place};
 use crate::failure::{Failure, Outcome};
 use crate::size;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It prints the paths that meet all conditions, a directory before the names in it, in no other order. Ages count from the last change of content (mtime). Symbolic links are not followed.\n\nExamples:\n  chiton find /mnt/chiton/home --name '*.log' --size +10M --older 30d\n  chiton find /mnt/chiton/build --type f --newer 1h --json\n  chiton find --server tcp:server:7117 / --type d --max-depth 2"
+    after_help = "It prints the paths that meet all conditions, a directory before the names in it, in no other order. Ages count from the last change of content (mtime). Symbolic links are not followed. The server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. If that server dies, another begins again, and paths that are printed already are not printed again.\n\nExamples:\n  chiton find /mnt/chiton/home --name '*.log' --size +10M --older 30d\n  chiton find /mnt/chiton/build --type f --newer 1h --json\n  chiton find --server tcp:server:7117 / --type d --max-depth 2"
 )]
 pub(crate) struct Find {
     #[command(flatten)]
@@ -43,6 +43,8 @@ pub(crate) struct Find {
     /// End each path with NUL instead of a new line, for xargs -0.
     #[arg(long, short = '0', conflicts_with = "json")]
     pub(crate) print0: bool,
+    #[command(flatten)]
+    pub(crate) here: Here,
 }
 
 /// A type of inode.
@@ -76,54 +78,100 @@ pub(crate) fn find(args: &Find) -> Outcome {
     let Paths { paths, at } = &args.paths;
     let (client, said) = place::open(at, paths, "find")?;
     let mut report = Report::begin("looked at", at.json)?;
-    let mut places = Vec::new();
+    let mut subjects = Vec::new();
     for said in &said {
         match said.place(&client) {
-            Ok(place) => places.push(place),
+            Ok(place) => subjects.push(Subject::from(&place)),
             Err(failure) => report.failed(failure),
         }
     }
-    let now = RealWorld.now();
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut written = Ok(());
-    let mut see = |seen: &Seen<'_>| {
-        if args.meets(seen, now) && written.is_ok() {
-            written = match (at.json, args.print0) {
-                (true, _) => {
-                    writeln!(out, "{}", line(&String::from_utf8_lossy(seen.path), seen.attr, None))
-                }
-                (false, print0) => {
-                    out.write_all(seen.path).and_then(|()| out.write_all(if print0 { b"\0" } else { b"\n" }))
-                }
-            };
-        }
-        written.is_ok() && args.max_depth.is_none_or(|most| seen.depth < most)
-    };
-    scan(&client, &places, &mut see, &mut report);
-    match written.and_then(|()| out.flush()) {
-        Ok(()) => report.result("some of the names are missing", AGAIN),
+    report.print_by(Printer::new(at.json, args.print0));
+    let task = Task::Find { subjects, conditions: args.conditions(RealWorld.now()) };
+    let done = carry_out(&client, &task, !args.here.here, &mut report, &repeat);
+    match report.take_printer().map_or(Ok(()), Printer::end) {
+        Ok(()) => {}
         // The reader has seen enough.
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Failure::failed(format!("cannot write the output: {e}"))),
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+        Err(e) => return Err(Failure::failed(format!("cannot write the output: {e}"))),
+    }
+    match done? {
+        Totals::Searched(_) => report.result("some of the names are missing", AGAIN),
+        _ => Err(another_answer()),
+    }
+}
+
+/// Prints what is found, each path once also where a search begins again.
+pub(super) struct Printer {
+    json: bool,
+    end: &'static [u8],
+    out: BufWriter<Stdout>,
+    written: std::io::Result<()>,
+    /// Hashes of the paths that were printed.
+    printed: Vec<u64>,
+    /// Of these, those of earlier tries, sorted.
+    before: Vec<u64>,
+}
+
+impl Printer {
+    fn new(json: bool, print0: bool) -> Printer {
+        let end = if print0 { b"\0" } else { b"\n" };
+        let out = BufWriter::new(std::io::stdout());
+        Printer { json, end, out, written: Ok(()), printed: Vec::new(), before: Vec::new() }
+    }
+
+    pub(super) fn print(&mut self, found: &Found) {
+        let hash = xxhash_rust::xxh3::xxh3_64(&found.path);
+        if self.written.is_err() || self.before.binary_search(&hash).is_ok() {
+            return;
+        }
+        self.printed.push(hash);
+        self.written = match self.json {
+            true => writeln!(self.out, "{}", line(&String::from_utf8_lossy(&found.path), &found.attr, None)),
+            false => self.out.write_all(&found.path).and_then(|()| self.out.write_all(self.end)),
+        };
+    }
+
+    /// Shows what there is so far.
+    pub(super) fn flush(&mut self) {
+        if self.written.is_ok() {
+            self.written = self.out.flush();
+        }
+    }
+
+    pub(super) fn begin_again(&mut self) {
+        self.before.append(&mut self.printed);
+        self.before.sort_unstable();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.written.is_err()
+    }
+
+    fn end(mut self) -> std::io::Result<()> {
+        self.flush();
+        self.written
     }
 }
 
 impl Find {
-    fn meets(&self, seen: &Seen<'_>, now: Time) -> bool {
-        let attr = seen.attr;
-        let age = now.0.saturating_sub(attr.mtime.0);
-        let name = seen.name.rsplit(|&b| b == b'/').find(|part| !part.is_empty()).unwrap_or(b"/");
-        self.name.as_ref().is_none_or(|pattern| pattern.matches(&String::from_utf8_lossy(name)))
-            && self.r#type.is_none_or(|kind| kind.is(attr.kind))
-            && self.size.is_none_or(|size| size.has(attr.size))
-            && self.newer.is_none_or(|most| age < most)
-            && self.older.is_none_or(|least| age > least)
+    fn conditions(&self, now: Time) -> Conditions {
+        let (size_min, size_max) = self.size.map_or((None, None), SizeIs::limits);
+        let ago = |age: i64| now.0.saturating_sub(age);
+        Conditions {
+            name: self.name.clone(),
+            kind: self.r#type.map(Type::kind),
+            size_min,
+            size_max,
+            mtime_min: self.newer.map(|most| Time(ago(most).saturating_add(1))),
+            mtime_max: self.older.map(|least| Time(ago(least).saturating_sub(1))),
+            depth_max: self.max_depth,
+        }
     }
 }
 
 impl Type {
-    fn is(self, kind: Kind) -> bool {
-        let wanted = match self {
+    fn kind(self) -> Kind {
+        match self {
             Type::File => Kind::File,
             Type::Dir => Kind::Dir,
             Type::Symlink => Kind::Symlink,
@@ -131,17 +179,19 @@ impl Type {
             Type::Socket => Kind::Socket,
             Type::Char => Kind::Char,
             Type::Block => Kind::Block,
-        };
-        kind == wanted
+        }
     }
 }
 
 impl SizeIs {
-    fn has(self, bytes: u64) -> bool {
+    /// The least and the largest size that meets it.
+    fn limits(self) -> (Option<u64>, Option<u64>) {
         match self {
-            SizeIs::Above(limit) => bytes > limit,
-            SizeIs::Below(limit) => bytes < limit,
-            SizeIs::Exactly(size) => bytes == size,
+            SizeIs::Above(limit) => (Some(limit.saturating_add(1)), None),
+            // Nothing is smaller than nothing.
+            SizeIs::Below(0) => (Some(1), Some(0)),
+            SizeIs::Below(limit) => (None, Some(limit - 1)),
+            SizeIs::Exactly(size) => (Some(size), Some(size)),
         }
     }
 }
@@ -186,6 +236,10 @@ mod tests {
         assert!(size_is("+x").is_err());
         assert_eq!(age("2m"), Ok(120_000_000_000));
         assert_eq!(age("1w"), Ok(604_800_000_000_000));
+        assert_eq!(SizeIs::Above(10).limits(), (Some(11), None));
+        assert_eq!(SizeIs::Below(10).limits(), (None, Some(9)));
+        assert_eq!(SizeIs::Below(0).limits(), (Some(1), Some(0)));
+        assert_eq!(SizeIs::Exactly(3).limits(), (Some(3), Some(3)));
         for bad in ["", "5", "d", "5y", "999999999999w"] {
             assert!(age(bad).is_err(), "{bad}");
         }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use chiton_client::Client;
-use chiton_trees::{Refused, Watch};
+use chiton_trees::{Found, Refused, Watch};
 use chiton_types::Refusal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::find::Printer;
 use crate::failure::{Class, Failure, Outcome};
 
 /// The advice where a command may be repeated.
@@ -29,6 +30,8 @@ pub(super) struct Report {
     stopped: Arc<AtomicBool>,
     /// The server does not answer any more.
     is_lost: bool,
+    /// Prints what a search finds.
+    printer: Option<Printer>,
 }
 
 impl Report {
@@ -54,7 +57,18 @@ impl Report {
             listed: Vec::new(),
             stopped,
             is_lost: false,
+            printer: None,
         })
+    }
+
+    /// From now on it prints what is found.
+    pub(super) fn print_by(&mut self, printer: Printer) {
+        self.printer = Some(printer);
+    }
+
+    /// The printer, when all is found.
+    pub(super) fn take_printer(&mut self) -> Option<Printer> {
+        self.printer.take()
     }
 
     /// Something of the command line that is not there, or not for this command.
@@ -152,11 +166,35 @@ impl Watch for Report {
         }
     }
 
+    fn found(&mut self, found: Found) {
+        if let Some(printer) = &mut self.printer {
+            printer.print(&found);
+        }
+    }
+
     fn progress(&mut self, names: u64) {
         self.bar.set_position(names);
+        if let Some(printer) = &mut self.printer {
+            printer.flush();
+        }
+    }
+
+    fn restarted(&mut self, id: u64, names: u64) {
+        self.refused -= std::mem::take(&mut self.from_watch);
+        // Those of the command line name no path of their own.
+        self.listed.retain(|line| line["path"].is_null());
+        if let Some(printer) = &mut self.printer {
+            printer.begin_again();
+        }
+        self.bar.suspend(|| {
+            chiton_runtime::log_line!(
+                "chiton: job {id} has ended with its server, after {names} names or a few more: a server begins again"
+            );
+        });
     }
 
     fn is_stopped(&self) -> bool {
-        self.is_lost || self.stopped.load(Ordering::Relaxed)
+        let is_unread = self.printer.as_ref().is_some_and(Printer::has_failed);
+        self.is_lost || is_unread || self.stopped.load(Ordering::Relaxed)
     }
 }

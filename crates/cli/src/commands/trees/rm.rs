@@ -3,19 +3,20 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use chiton_trees::{Place, scan};
+use chiton_trees::{Place, Removal, Removed, Task, Totals, remove_whole, scan};
 use chiton_types::Kind;
 use clap::Args;
 use serde_json::json;
 
-use super::Paths;
 use super::place::{self, Said};
 use super::report::{AGAIN, Report};
+use super::work::{another_answer, repeat};
+use super::{Here, Paths, carry_out};
 use crate::failure::{Class, Failure, Outcome};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It removes what rm -r removes: symbolic links themselves, never what they lead to. For root, or the owner of every directory in a tree, the tree leaves the file system at once, whatever its size, and the server frees it in the background; chiton status shows what is left as orphans. Otherwise it removes name by name: with --each, for others than the owner, where policies or decoupled subtrees are inside, and for an owner who is not root if directories of the tree lie on several plates. It asks the server directly, a thousand names in a message, while rm on a mount waits for each name. Names that others remove meanwhile are no failure. What is refused is named and stays, with the directories that hold it; the exit code is then 1. Ctrl-C ends it after the messages under way. Name by name it is not atomic: others see a tree half removed.\n\nExamples:\n  chiton rm -r /mnt/chiton/build\n  chiton rm -r --dry-run /mnt/chiton/build\n  chiton rm -rf /mnt/chiton/old /mnt/chiton/older --json\n  chiton rm -r --server tcp:server:7117 /build"
+    after_help = "It removes what rm -r removes: symbolic links themselves, never what they lead to. For root, or the owner of every directory in a tree, the tree leaves the file system at once, whatever its size, and the server frees it in the background; chiton status shows what is left as orphans. Otherwise it removes name by name: with --each, for others than the owner, where policies or decoupled subtrees are inside, and for an owner who is not root if directories of the tree lie on several plates. It asks the server directly, a thousand names in a message, while rm on a mount waits for each name. Names that others remove meanwhile are no failure. What is refused is named and stays, with the directories that hold it; the exit code is then 1. Ctrl-C ends it after the messages under way. Name by name the server does the work as a job (chiton jobs), which Ctrl-C cancels, unless --here has this process do it, and it is not atomic: others see a tree half removed.\n\nExamples:\n  chiton rm -r /mnt/chiton/build\n  chiton rm -r --dry-run /mnt/chiton/build\n  chiton rm -rf /mnt/chiton/old /mnt/chiton/older --json\n  chiton rm -r --server tcp:server:7117 /build"
 )]
 pub(crate) struct Rm {
     #[command(flatten)]
@@ -32,6 +33,8 @@ pub(crate) struct Rm {
     /// Print the names that would be removed, and remove nothing. Permissions are not checked.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) here: Here,
 }
 
 pub(crate) fn rm(args: &Rm) -> Outcome {
@@ -65,9 +68,17 @@ pub(crate) fn rm(args: &Rm) -> Outcome {
         let totals = json!({ "dry_run": true, "files": files, "directories": dirs });
         return report.end(totals, &format!("{files} files and {dirs} directories would be removed"), AGAIN);
     }
-    let remove = if args.each { chiton_trees::remove_each } else { chiton_trees::remove };
-    let done = remove(&client, &places, &mut report);
-    report.make_durable(&client);
+    let (trees, rest) = match args.each {
+        true => (0, places),
+        false => remove_whole(&client, &places, &report),
+    };
+    let task = Task::Remove(rest.iter().filter_map(Removal::of).collect());
+    // The server need not be asked about a name or two, nor where nothing is left.
+    let is_job = args.recursive && !args.here.here && rest.iter().any(|place| place.attr.kind == Kind::Dir);
+    let Totals::Removed(done) = carry_out(&client, &task, is_job, &mut report, &repeat)? else {
+        return Err(another_answer());
+    };
+    let done = Removed { trees, ..done };
     let totals = json!({ "files": done.files, "directories": done.dirs, "trees": done.trees });
     let words = format!(
         "removed as a whole: {} trees; one by one: {} files and {} directories",

@@ -3,9 +3,10 @@
 //! Invariants:
 //! - Ctrl-C cancels the job, and the command waits until it has ended.
 //! - Where the server has no jobs, or none to spare, the command does the work, and says nothing of it.
+//! - If the job's server dies, the command has another server begin again where that does no harm, and says so.
 
 use chiton_client::Client;
-use chiton_trees::{Job, JobState, JobStatus, Task, Totals};
+use chiton_trees::{JobState, JobStatus, Task, Totals, Unfollowed};
 use chiton_types::Refusal;
 use clap::Args;
 
@@ -20,41 +21,49 @@ pub(crate) struct Here {
     pub(crate) here: bool,
 }
 
-/// Carries a task out. All that it has changed is durable then.
-pub(super) fn carry_out(client: &Client, task: &Task, is_job: bool, report: &mut Report) -> Outcome<Totals> {
-    if is_job {
-        match Job::start(client, task) {
-            Ok(job) => {
-                if let Some(totals) = follow(&job, report)? {
-                    return Ok(totals);
-                }
-            }
-            Err(Refusal::NotConnected) => {
-                return Err(Failure::absent("the server does not answer any more: nothing was begun"));
-            }
-            // The server has no jobs, or none to spare, or gives this client none.
-            Err(_) => {}
-        }
+/// Carries a task out. All that it has changed is durable then. `left` says of a task that must not be repeated how things stand when a
+/// job has ended with its server, and what to do.
+pub(super) fn carry_out(
+    client: &Client,
+    task: &Task,
+    is_job: bool,
+    report: &mut Report,
+    left: &dyn Fn() -> String,
+) -> Outcome<Totals> {
+    if is_job && let Some(totals) = by_server(client, task, report, left)? {
+        return Ok(totals);
     }
     let totals = task.perform(client, report);
     report.make_durable(client);
     Ok(totals)
 }
 
-/// The totals of a job at its end; none of `du` that was too long for a job, which the command then does itself.
-fn follow(job: &Job<'_>, report: &mut Report) -> Outcome<Option<Totals>> {
-    let id = job.id();
-    let JobStatus { state, kind, refused, totals, why, .. } = job.wait(report).map_err(|refusal| match refusal {
-        Refusal::NotFound => Failure::failed(format!(
-            "job {id} has ended with its server, which was started again: part of the work may be done; run the command again \
-             (after cp, remove the copy first)"
-        )),
-        Refusal::NotConnected => Failure::absent(format!(
-            "the server does not answer any more, and job {id} has ended with it unless only the connection is lost: chiton jobs \
-             show {id} TARGET says which when it is back"
-        )),
-        refusal => Failure::failed(format!("cannot follow job {id}: {refusal}; chiton jobs show {id} TARGET tries again")),
-    })?;
+/// The totals of a job at its end. None if there was none, and of `du` that was too long for a job: the command then does the work itself.
+fn by_server(
+    client: &Client,
+    task: &Task,
+    report: &mut Report,
+    left: &dyn Fn() -> String,
+) -> Outcome<Option<Totals>> {
+    let status = match task.perform_there(client, report) {
+        Ok(status) => status,
+        Err(Unfollowed::NotStarted(Refusal::NotConnected)) => {
+            return Err(Failure::absent("the server does not answer any more: no job was begun"));
+        }
+        // The server has no jobs, or none to spare, or gives this client none.
+        Err(Unfollowed::NotStarted(_)) => return Ok(None),
+        Err(ended @ Unfollowed::Ended { .. }) => return Err(Failure::failed(format!("{ended}: {}", left()))),
+        Err(Unfollowed::Unanswered { id, refusal: Refusal::NotConnected }) => {
+            return Err(Failure::absent(format!(
+                "the server does not answer any more, and job {id} has ended with it unless only the connection is lost: chiton jobs \
+                 show {id} TARGET says which when it is back"
+            )));
+        }
+        Err(unanswered @ Unfollowed::Unanswered { .. }) => {
+            return Err(Failure::failed(format!("{unanswered}; chiton jobs lists those that are known")));
+        }
+    };
+    let JobStatus { id, state, kind, refused, totals, why, .. } = status;
     report.refused_in_all(refused);
     match (state, totals) {
         (JobState::Cancelled, Some(totals)) => {
@@ -68,4 +77,16 @@ fn follow(job: &Job<'_>, report: &mut Report) -> Outcome<Option<Totals>> {
             why.as_deref().unwrap_or("it does not say why")
         ))),
     }
+}
+
+/// The failure of a command whose server answers as to another one.
+pub(super) fn another_answer() -> Failure {
+    Failure::failed("the server's answer is that to another command: it has another version")
+}
+
+/// How things stand after the last of several tries of a task that may be repeated.
+pub(super) fn repeat() -> String {
+    "it was begun again several times, and its server ended each time: part of the work is done; look at the server's log, then run the \
+     command again, or with --here"
+        .to_owned()
 }
