@@ -127,6 +127,33 @@ struct chiton_usage {
 };
 int chiton_usage(chiton *handle, const char *path, struct chiton_usage *usage, chiton_tree_fn *follow, void *arg);
 
+/* Names at and below a path that meet conditions. by says which: CHITON_FIND_NAME and the others, added. conditions may be NULL: every name. */
+enum {
+    CHITON_FIND_NAME = 1,
+    CHITON_FIND_TYPE = 2,
+    CHITON_FIND_SIZE_MIN = 4,
+    CHITON_FIND_SIZE_MAX = 8,
+    CHITON_FIND_MTIME_MIN = 16,
+    CHITON_FIND_MTIME_MAX = 32,
+    CHITON_FIND_DEPTH_MAX = 64
+};
+struct chiton_conditions {
+    const char *name;     /* the last component matches this pattern: *, ?, [a-z]; UTF-8 */
+    uint64_t size_min;    /* at least so many bytes */
+    uint64_t size_max;    /* at most so many */
+    int64_t mtime_min_ns; /* content changed at this time or later */
+    int64_t mtime_max_ns; /* or earlier */
+    uint32_t by;
+    uint32_t type;      /* S_IFREG, S_IFDIR or another, of sys/stat.h */
+    uint32_t depth_max; /* directories are entered down to this depth; 0 looks at the path only */
+};
+
+/* Calls found for each name, a directory before the names in it, until it returns anything but 0 (EINTR). What it is given is good until
+ * it returns; it must return, and must not call the library. What cannot be looked at is left out; then the call fails with the first
+ * refusal at the end. */
+typedef int chiton_found_fn(void *arg, const char *path, const struct chiton_attr *attr);
+int chiton_find(chiton *handle, const char *path, const struct chiton_conditions *conditions, chiton_found_fn *found, void *arg);
+
 /* The same by the server, as a job: the call that starts it returns its number at once, or 0 if it fails (EOPNOTSUPP: the server has
  * no jobs, as one inside this process; EBUSY: as many run as may). The job goes on if this process ends, ends with its server,
  * and has the caller's rights. The handle is a file system's. `chiton jobs` lists all. */
@@ -134,6 +161,8 @@ uint64_t chiton_start_copy_tree(chiton *filesystem, const char *from, const char
 uint64_t chiton_start_chmod_tree(chiton *filesystem, const char *path, uint32_t mode);
 uint64_t chiton_start_chown_tree(chiton *filesystem, const char *path, uint32_t uid, uint32_t gid);
 uint64_t chiton_start_usage(chiton *filesystem, const char *path);
+uint64_t chiton_start_remove_tree(chiton *filesystem, const char *path); /* name by name, with a report of what stays */
+uint64_t chiton_start_find(chiton *filesystem, const char *path, const struct chiton_conditions *conditions);
 
 /* STOPPED: its server stopped, or gave its plates away, as a job is ENOENT whose server died: it may be started again, a copy after the
  * part of it is removed. */
@@ -162,6 +191,10 @@ int chiton_tree_job(chiton *filesystem, uint64_t id, struct chiton_tree_job *job
 /* Waits for its end, and writes to job, if it is not NULL, how it ended. follow is as above, and ends the job if it returns anything
  * but 0. Fails as those calls do: with the first refusal, EINTR for a job that was cancelled, EIO for one that failed. */
 int chiton_wait_tree_job(chiton *filesystem, uint64_t id, struct chiton_tree_job *job, chiton_tree_fn *follow, void *arg);
+
+/* The same of a job of chiton_start_find: found gets what it finds, as it is found, once. A search waits for a call of this
+ * function when it has found much, and ends without one after a minute. */
+int chiton_wait_find(chiton *filesystem, uint64_t id, struct chiton_tree_job *job, chiton_found_fn *found, void *arg);
 
 /* Ends it early; what it has done stays. Of a job that is over nothing changes. */
 int chiton_cancel_tree_job(chiton *filesystem, uint64_t id);
@@ -214,18 +247,28 @@ int64_t chiton_closev(chiton *handle, const uint64_t *files, size_t count, int h
 int64_t chiton_statv(chiton *handle, const uint64_t *inodes, size_t count, int how, struct chiton_result *results);
 int64_t chiton_lookupv(chiton *handle, const struct chiton_name *names, size_t count, int how, struct chiton_result *results);
 
-enum { CHITON_SET_MODE = 1, CHITON_SET_UID = 2, CHITON_SET_GID = 4, CHITON_SET_MTIME = 8 };
+enum {
+    CHITON_SET_MODE = 1,
+    CHITON_SET_UID = 2,
+    CHITON_SET_GID = 4,
+    CHITON_SET_MTIME = 8,
+    CHITON_SET_ATIME = 16,
+    CHITON_SET_SIZE = 32
+};
 
 struct chiton_change {
     uint64_t ino;
     int64_t mtime_ns;
+    int64_t atime_ns;
+    uint64_t size;
     uint32_t set; /* which of the others are set: CHITON_SET_MODE and the others, added */
     uint32_t mode;
     uint32_t uid;
     uint32_t gid;
 };
 
-/* chmod, chown and the time of the last change of content. */
+/* chmod, chown, utimensat (the times of the last change of content and of the last access) and truncate. A change of size is a message of
+ * its own, and those before and behind it go in their order. */
 int64_t chiton_setattrv(chiton *handle, const struct chiton_change *changes, size_t count, int how, struct chiton_result *results);
 
 /* Removes names of anything but directories. */

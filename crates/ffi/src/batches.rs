@@ -34,7 +34,9 @@ const SET_MODE: u32 = 1;
 const SET_UID: u32 = 2;
 const SET_GID: u32 = 4;
 const SET_MTIME: u32 = 8;
-const SET_FLAGS: u32 = 15;
+const SET_ATIME: u32 = 16;
+const SET_SIZE: u32 = 32;
+const SET_FLAGS: u32 = 63;
 
 /// `struct chiton_name`.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +84,10 @@ pub struct Change {
     pub ino: u64,
     /// The new time of the last change of content: nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// The new time of the last access.
+    pub atime_ns: i64,
+    /// The new size in bytes.
+    pub size: u64,
     /// `CHITON_SET_MODE` and the others.
     pub set: u32,
     /// The new permissions.
@@ -219,7 +225,19 @@ pub unsafe extern "C" fn chiton_setattrv(
     results: *mut BatchResult,
 ) -> i64 {
     let set = |client: &Client, changes: &[Change], how| {
-        operations(client, changes.iter().map(changed).collect(), how)
+        let is_alone = |change: &Change| change.set & SET_SIZE != 0;
+        let mut all: Vec<One> = Vec::with_capacity(changes.len());
+        // New sizes go alone, since content that is open here changes with them.
+        for some in changes.chunk_by(|one, next| !is_alone(one) && !is_alone(next)) {
+            all.extend(match some {
+                [change] if is_alone(change) => vec![resized(client, change)],
+                some => operations(client, some.iter().map(changed).collect(), how),
+            });
+            if how == OnRefusal::StopOnFailure && all.last().is_some_and(Result::is_err) {
+                break;
+            }
+        }
+        all
     };
     // SAFETY: the caller's promise.
     unsafe { batch(chiton, "chiton_setattrv", (changes, count), how, results, set) }
@@ -424,9 +442,18 @@ fn changed(change: &Change) -> Result<Op, Refusal> {
         uid: has(SET_UID).then_some(change.uid),
         gid: has(SET_GID).then_some(change.gid),
         mtime: has(SET_MTIME).then_some(SetTime::At(Time(change.mtime_ns))),
+        atime: has(SET_ATIME).then_some(SetTime::At(Time(change.atime_ns))),
+        size: has(SET_SIZE).then_some(change.size),
         ..AttrChange::default()
     };
     Ok(Op::SetAttr { ino: Ino(change.ino), change: wanted })
+}
+
+/// Changes an inode that gets another size, too.
+fn resized(client: &Client, change: &Change) -> One {
+    let Op::SetAttr { ino, change } = changed(change)? else { return Err(Refusal::Invalid) };
+    let entry = client.setattr(&client.caller(), ino, change, None)?;
+    Ok((Some(entry.attr), 0))
 }
 
 fn operations(client: &Client, ops: Vec<Result<Op, Refusal>>, how: OnRefusal) -> Vec<One> {

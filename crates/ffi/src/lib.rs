@@ -23,6 +23,7 @@ mod batches;
 mod files;
 mod jobs;
 mod open;
+mod searches;
 mod tree_jobs;
 mod trees;
 
@@ -48,9 +49,11 @@ pub use jobs::{
 };
 pub use last::{chiton_errno, chiton_error};
 pub use open::{chiton_close, chiton_connect, chiton_format, chiton_open};
+pub use searches::{FindConditions, FoundFn, chiton_find, chiton_start_find, chiton_wait_find};
 pub use tree_jobs::{
     TreeJob, chiton_cancel_tree_job, chiton_start_chmod_tree, chiton_start_chown_tree,
-    chiton_start_copy_tree, chiton_start_usage, chiton_tree_job, chiton_wait_tree_job,
+    chiton_start_copy_tree, chiton_start_remove_tree, chiton_start_usage, chiton_tree_job,
+    chiton_wait_tree_job,
 };
 pub use trees::{
     TreeFn, Usage, chiton_chmod_tree, chiton_chown_tree, chiton_copy_tree, chiton_remove_tree, chiton_usage,

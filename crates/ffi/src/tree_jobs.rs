@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use chiton_client::Client;
-use chiton_trees::{Copying, Job, JobState, JobStatus, ModeChange, Place, Subject, Task, Totals};
+use chiton_trees::{Copying, Job, JobState, JobStatus, ModeChange, Place, Removal, Subject, Task, Totals};
 use chiton_types::Refusal;
 
 use crate::border::{DONE, FAILED, bytes, carry_out, check_buffer, handle};
@@ -12,7 +12,7 @@ use crate::last::Failure;
 use crate::trees::{Follower, SAME, TreeFn, Usage};
 
 /// A function that has started no job returns this.
-const NO_JOB: u64 = 0;
+pub(crate) const NO_JOB: u64 = 0;
 
 /// `struct chiton_tree_job`.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,10 @@ pub unsafe extern "C" fn chiton_start_copy_tree(
         chiton.whole()?;
         let target = chiton.ask(asked, to, |client| Place::new_name(client, to))?;
         let (into, name) = target.ok_or_else(|| Failure::refused(asked, to, Refusal::Exists))?;
-        start(chiton, asked, from, |from| Task::Copy(vec![Copying { from, into, name }]))
+        start(chiton, asked, from, |place| {
+            let from = Subject::from(place);
+            Some(Task::Copy(vec![Copying { from, into, name }]))
+        })
     })
 }
 
@@ -73,11 +76,9 @@ pub unsafe extern "C" fn chiton_start_chmod_tree(
         // Five digits: directories do not keep set-id bits that are not named.
         let mode = ModeChange::parse(&format!("{:05o}", mode & 0o7777))
             .map_err(|why| Failure::new(Refusal::Invalid, why))?;
-        start(chiton, "chiton_start_chmod_tree", path, |subject| Task::Chmod {
-            subjects: vec![subject],
-            recursive: true,
-            mode,
-            umask: 0,
+        start(chiton, "chiton_start_chmod_tree", path, |place| {
+            let subjects = vec![Subject::from(place)];
+            Some(Task::Chmod { subjects, recursive: true, mode, umask: 0 })
         })
     })
 }
@@ -98,11 +99,9 @@ pub unsafe extern "C" fn chiton_start_chown_tree(
         // SAFETY: the caller's promise.
         let (chiton, path) = unsafe { (handle(chiton)?, bytes(path, "the path")?) };
         chiton.whole()?;
-        start(chiton, "chiton_start_chown_tree", path, |subject| Task::Chown {
-            subjects: vec![subject],
-            recursive: true,
-            uid: new(uid),
-            gid: new(gid),
+        start(chiton, "chiton_start_chown_tree", path, |place| {
+            let subjects = vec![Subject::from(place)];
+            Some(Task::Chown { subjects, recursive: true, uid: new(uid), gid: new(gid) })
         })
     })
 }
@@ -117,7 +116,23 @@ pub unsafe extern "C" fn chiton_start_usage(chiton: *const Chiton, path: *const 
         // SAFETY: the caller's promise.
         let (chiton, path) = unsafe { (handle(chiton)?, bytes(path, "the path")?) };
         chiton.whole()?;
-        start(chiton, "chiton_start_usage", path, |subject| Task::Usage { subjects: vec![subject], depth: 0 })
+        start(chiton, "chiton_start_usage", path, |place| {
+            Some(Task::Usage { subjects: vec![Subject::from(place)], depth: 0 })
+        })
+    })
+}
+
+/// See `chiton.h`.
+///
+/// # Safety
+/// As [`chiton_start_copy_tree`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chiton_start_remove_tree(chiton: *const Chiton, path: *const c_char) -> u64 {
+    carry_out(NO_JOB, || {
+        // SAFETY: the caller's promise.
+        let (chiton, path) = unsafe { (handle(chiton)?, bytes(path, "the path")?) };
+        chiton.whole()?;
+        start(chiton, "chiton_start_remove_tree", path, |place| Some(Task::Remove(vec![Removal::of(place)?])))
     })
 }
 
@@ -162,16 +177,9 @@ pub unsafe extern "C" fn chiton_wait_tree_job(
         }
         let shown = status.path.clone().into_bytes();
         match status.state {
-            JobState::Failed => Err(Failure::new(
-                Refusal::Io,
-                format!("{asked} {id}: {}", status.why.as_deref().unwrap_or("the job failed")),
-            )),
-            // As a job whose server is gone.
-            JobState::Stopped => Err(Failure::new(
-                Refusal::NotFound,
-                format!("{asked} {id}: the job has ended with its server: start it again"),
-            )),
-            JobState::Cancelled => Err(Failure::refused(asked, &shown, Refusal::Interrupted)),
+            JobState::Failed | JobState::Stopped | JobState::Cancelled => {
+                Err(ended_early(asked, id, &status))
+            }
             JobState::Running | JobState::Done => follower.result(asked, &shown),
         }
     })
@@ -190,16 +198,33 @@ pub unsafe extern "C" fn chiton_cancel_tree_job(chiton: *const Chiton, id: u64) 
     })
 }
 
-fn start(
+/// Starts a job that begins at a path; [`Refusal::Busy`] if there is no task, which is so at the root only.
+pub(crate) fn start(
     chiton: &Chiton,
     asked: &str,
     path: &[u8],
-    task: impl FnOnce(Subject) -> Task,
+    task: impl FnOnce(&Place) -> Option<Task>,
 ) -> Result<u64, Failure> {
     chiton.ask(asked, path, |client| {
         let place = Place::find(client, path, path)?;
-        Job::start(client, &task(Subject::from(&place))).map(|job| job.id())
+        Job::start(client, &task(&place).ok_or(Refusal::Busy)?).map(|job| job.id())
     })
+}
+
+/// The failure of a call that has waited for a job.
+pub(crate) fn ended_early(asked: &str, id: u64, status: &JobStatus) -> Failure {
+    match status.state {
+        JobState::Cancelled => Failure::refused(asked, status.path.as_bytes(), Refusal::Interrupted),
+        // As a job whose server is gone.
+        JobState::Stopped => Failure::new(
+            Refusal::NotFound,
+            format!("{asked} {id}: the job has ended with its server: start it again"),
+        ),
+        JobState::Failed | JobState::Running | JobState::Done => Failure::new(
+            Refusal::Io,
+            format!("{asked} {id}: {}", status.why.as_deref().unwrap_or("the job failed")),
+        ),
+    }
 }
 
 fn on_job<R>(

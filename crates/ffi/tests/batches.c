@@ -115,6 +115,34 @@ static void changes(void) {
     ERRORS(ENOENT, ENOENT, EISDIR, 0);
 }
 
+/* Sizes and both times, in the order asked. */
+static void sizes(void) {
+    uint64_t new = ino("/dir/new"), large = ino("/other/large");
+    char buffer[8] = "";
+    struct chiton_change changed[4] = {
+        {.ino = large, .set = CHITON_SET_ATIME, .atime_ns = 77},
+        {.ino = large, .set = CHITON_SET_SIZE | CHITON_SET_MTIME, .size = 3, .mtime_ns = 99},
+        {.ino = 1ull << 40, .set = CHITON_SET_SIZE},
+        {.ino = new, .set = CHITON_SET_SIZE | CHITON_SET_MODE, .size = 4, .mode = 0600},
+    };
+    CHECK(chiton_setattrv(fs, changed, 4, CHITON_STOP_ON_FAILURE, r) == 2);
+    ERRORS(0, 0, ESTALE, ECANCELED);
+    CHECK(r[0].attr.size == 100000 && r[1].attr.size == 3 && r[1].attr.mtime_ns == 99);
+    CHECK(chiton_setattrv(fs, changed, 4, CHITON_PERFORM_ALL, r) == 3);
+    ERRORS(0, 0, ESTALE, 0);
+    CHECK(r[3].attr.size == 4 && (r[3].attr.mode & 07777) == 0600);
+    CHECK(chiton_read(fs, "/dir/new", 0, buffer, 8) == 4 && memcmp(buffer, "conT", 4) == 0);
+    /* Longer, with zeros, and as it was for the tests that follow. */
+    changed[3].size = 7;
+    changed[3].mode = 0604;
+    CHECK(chiton_setattrv(fs, changed + 3, 1, CHITON_PERFORM_ALL, r) == 1 && r[0].attr.size == 7);
+    CHECK(chiton_read(fs, "/dir/new", 0, buffer, 8) == 7 && memcmp(buffer, "conT\0\0", 7) == 0);
+    struct chiton_attr attr;
+    CHECK(chiton_stat(fs, "/other/large", &attr) == 0 && attr.size == 3 && attr.mtime_ns == 99);
+    changed[0].set = CHITON_SET_SIZE | 128;
+    CHECK(chiton_setattrv(fs, changed, 1, CHITON_PERFORM_ALL, r) == 0 && r[0].error == EINVAL);
+}
+
 /* More than a message holds. */
 static void many(void) {
     enum { COUNT = 2500 };
@@ -145,6 +173,53 @@ static int stop(void *arg, uint64_t names, const char *refused, int error) {
     return *(int *)arg;
 }
 
+struct seen {
+    int count, most;
+    uint64_t bytes;
+    char last[256];
+};
+
+static int see(void *arg, const char *path, const struct chiton_attr *attr) {
+    struct seen *seen = arg;
+    seen->count++;
+    seen->bytes += attr->size;
+    snprintf(seen->last, sizeof seen->last, "%s", path);
+    return seen->count >= seen->most;
+}
+
+static void searches(void) {
+    struct chiton_tree_job job = {0};
+    struct seen all = {.most = 1000}, some = {.most = 1000}, by_job = {.most = 1000}, one = {.most = 1};
+    struct chiton_conditions conditions = {.name = "n?w", .type = 0100000, .size_min = 7, .size_max = 7, .depth_max = 1};
+    CHECK(chiton_find(fs, "/dir", NULL, see, &all) == 0 && all.count == 5);
+    conditions.by = CHITON_FIND_NAME | CHITON_FIND_TYPE | CHITON_FIND_SIZE_MIN | CHITON_FIND_SIZE_MAX | CHITON_FIND_DEPTH_MAX;
+    CHECK(chiton_find(fs, "/dir", &conditions, see, &some) == 0 && some.count == 1);
+    CHECK(strcmp(some.last, "/dir/new") == 0 && some.bytes == 7);
+    uint64_t id = chiton_start_find(fs, "/dir", &conditions);
+    CHECK(id > 0 && chiton_wait_find(fs, id, &job, see, &by_job) == 0 && job.state == CHITON_JOB_DONE);
+    CHECK(by_job.count == 1 && strcmp(by_job.last, "/dir/new") == 0 && job.names == 5);
+    REFUSED(chiton_find(fs, "/dir", NULL, see, &one) == -1, EINTR, "/dir");
+    CHECK(one.count == 1 && chiton_find(fs, "/dir", NULL, NULL, NULL) == 0);
+    conditions.by = CHITON_FIND_MTIME_MAX;
+    conditions.mtime_max_ns = 0;
+    some.count = 0;
+    CHECK(chiton_find(fs, "/dir", &conditions, see, &some) == 0 && some.count == 0);
+    conditions.by = CHITON_FIND_MTIME_MIN;
+    conditions.mtime_min_ns = 1;
+    CHECK(chiton_find(fs, "/dir", &conditions, see, &some) == 0 && some.count == 5);
+    conditions = (struct chiton_conditions){.by = 128};
+    REFUSED(chiton_find(fs, "/dir", &conditions, see, &one) == -1, EINVAL, "no sum");
+    conditions = (struct chiton_conditions){.by = CHITON_FIND_NAME, .name = "a["};
+    REFUSED(chiton_start_find(fs, "/dir", &conditions) == 0, EINVAL, "pattern");
+    conditions = (struct chiton_conditions){.by = CHITON_FIND_NAME};
+    REFUSED(chiton_find(fs, "/dir", &conditions, see, &one) == -1, EINVAL, "pattern is NULL");
+    conditions = (struct chiton_conditions){.by = CHITON_FIND_TYPE, .type = 7};
+    REFUSED(chiton_find(fs, "/dir", &conditions, see, &one) == -1, EINVAL, "no type");
+    REFUSED(chiton_find(fs, "/absent", NULL, see, &one) == -1, ENOENT, "/absent");
+    REFUSED(chiton_wait_find(fs, id + 1, &job, see, &one) == -1, ENOENT, "chiton_wait_find");
+    REFUSED(chiton_wait_find(NULL, id, &job, see, &one) == -1, EINVAL, "handle is NULL");
+}
+
 static void jobs(void) {
     struct chiton_tree_job job = {0};
     struct chiton_attr attr;
@@ -164,6 +239,10 @@ static void jobs(void) {
     id = chiton_start_usage(fs, "/copy");
     CHECK(chiton_wait_tree_job(fs, id, &job, NULL, NULL) == 0 && job.usage.dirs == 2 && job.usage.bytes >= 7);
     CHECK(chiton_cancel_tree_job(fs, id) == 0 && chiton_tree_job(fs, id, &job) == 0 && job.state == CHITON_JOB_DONE);
+    CHECK(chiton_mkdir(fs, "/gone/sub") == 0 && (id = chiton_start_remove_tree(fs, "/gone")) > 0);
+    CHECK(chiton_wait_tree_job(fs, id, &job, NULL, NULL) == 0 && job.state == CHITON_JOB_DONE);
+    CHECK(chiton_stat(fs, "/gone", &attr) == -1 && chiton_errno() == ENOENT);
+    REFUSED(chiton_start_remove_tree(fs, "/") == 0, EBUSY, "/");
     REFUSED(chiton_tree_job(fs, id + 1, &job) == -1, ENOENT, "chiton_tree_job");
     REFUSED(chiton_tree_job(fs, id, NULL) == -1, EINVAL, "NULL");
     REFUSED(chiton_start_usage(fs, "/absent") == 0, ENOENT, "/absent");
@@ -182,7 +261,9 @@ int main(int argc, char **argv) {
     opens();
     questions();
     changes();
+    sizes();
     many();
+    searches();
     jobs();
     CHECK(chiton_close(fs) == 0);
     if (failures == 0) printf("batches hold\n");

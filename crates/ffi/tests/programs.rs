@@ -131,7 +131,8 @@ fn batches_in_python_have_a_result_for_each() {
     python.arg(root().join("examples/library/batch.py")).arg(site.address.to_string());
     assert_eq!(
         said(python.env("CHITON_LIBRARY", libraries().join("libchiton.so"))),
-        "made: 1000 files\ntheir content: 6000 bytes\nremoved: 1000, not there: True\nstopped: ENOENT ECANCELED\n"
+        "made: 1000 files\ntheir content: 6000 bytes\none of them: 3 bytes\nthe server found: 1001 names, /batch first\n\
+         removed: 1000, not there: True\nstopped: ENOENT ECANCELED\n"
     );
 }
 
