@@ -16,6 +16,8 @@ pub(crate) const REFUSALS_MAX: usize = 1_000;
 pub(crate) const LINES_MAX: usize = 10_000;
 /// Bytes of names that a search has found and no client has taken: then it waits.
 const UNTAKEN_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one answer, about.
+const PIECE_BYTES: usize = 256 << 10;
 /// How long it waits.
 pub(crate) const UNTAKEN_PATIENCE: Duration = Duration::from_secs(60);
 const UNTAKEN_PAUSE: Duration = Duration::from_micros(500);
@@ -38,9 +40,10 @@ pub(crate) struct Job {
 /// What a search has found and no client has taken, encoded.
 #[derive(Default)]
 struct Untaken {
-    /// The number of the first.
+    /// The number of the first name.
     first: u64,
-    found: VecDeque<Vec<u8>>,
+    /// Each is an answer.
+    pieces: VecDeque<Piece>,
     bytes: usize,
     /// When a client last asked, if one ever did.
     asked: Option<Duration>,
@@ -54,6 +57,28 @@ struct Progress {
     totals: Option<Totals>,
     why: Option<String>,
     ended: Option<Duration>,
+}
+
+#[derive(Default)]
+struct Piece {
+    names: u64,
+    bytes: Vec<u8>,
+    /// It was answered, so that it gets no more names.
+    is_closed: bool,
+}
+
+impl Untaken {
+    fn add(&mut self, found: &Found) {
+        let is_full = |piece: &Piece| piece.is_closed || piece.bytes.len() >= PIECE_BYTES;
+        if self.pieces.back().is_none_or(is_full) {
+            self.pieces.push_back(Piece::default());
+        }
+        let Some(piece) = self.pieces.back_mut() else { return };
+        let before = piece.bytes.len();
+        found.put(&mut piece.bytes);
+        piece.names += 1;
+        self.bytes += piece.bytes.len() - before;
+    }
 }
 
 impl Job {
@@ -118,27 +143,32 @@ impl Job {
     /// [`Refusal::Invalid`] if another client has taken that, or it is not found yet.
     pub(crate) fn found(&self, from: u64) -> Result<Vec<u8>, Refusal> {
         let mut untaken = self.untaken.lock();
-        let drops = from.checked_sub(untaken.first).and_then(|drops| usize::try_from(drops).ok());
-        let drops = drops.filter(|drops| *drops <= untaken.found.len()).ok_or(Refusal::Invalid)?;
-        let dropped: usize = untaken.found.drain(..drops).map(|found| found.len()).sum();
-        untaken.first = from;
-        untaken.bytes -= dropped;
         untaken.asked = Some(self.world.monotonic());
-        Ok(untaken.found.iter().flatten().copied().collect())
+        while untaken.first < from
+            && untaken.pieces.front().is_some_and(|piece| piece.is_closed)
+            && let Some(taken) = untaken.pieces.pop_front()
+        {
+            untaken.first += taken.names;
+            untaken.bytes -= taken.bytes.len();
+        }
+        if untaken.first != from {
+            return Err(Refusal::Invalid);
+        }
+        let Some(next) = untaken.pieces.front_mut() else { return Ok(Vec::new()) };
+        next.is_closed = true;
+        Ok(next.bytes.clone())
     }
 
     /// Keeps it until a client takes it. False if none does.
     fn keep(&self, found: &Found) -> bool {
-        let mut bytes = Vec::with_capacity(found.path.len() + 128);
-        found.put(&mut bytes);
-        let began = self.world.monotonic();
+        let mut began = None;
         loop {
             let mut untaken = self.untaken.lock();
             if untaken.bytes < UNTAKEN_BYTES_MAX {
-                untaken.bytes += bytes.len();
-                untaken.found.push_back(bytes);
+                untaken.add(found);
                 return true;
             }
+            let began = *began.get_or_insert_with(|| self.world.monotonic());
             let since = untaken.asked.map_or(began, |asked| asked.max(began));
             drop(untaken);
             if self.is_to_end() {

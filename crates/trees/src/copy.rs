@@ -83,6 +83,10 @@ pub fn copy(client: &Client, from: &Place, into: Ino, name: &Name, watch: &mut d
     work.done
 }
 
+fn has_xattrs(attr: &Attr) -> bool {
+    attr.flags & Attr::XATTRS != 0
+}
+
 /// Refuses to copy a directory into itself or below.
 fn outside(client: &Client, from: &Place, into: Ino) -> Result<(), Refusal> {
     let mut at = into;
@@ -156,7 +160,8 @@ enum Linked {
     Failed(Refusal),
 }
 
-type Question = (Job, Asked, InFlight<Vec<u8>>);
+/// The last: the names of extended attributes, if the inode has any.
+type Question = (Job, Asked, Option<InFlight<Vec<u8>>>);
 
 struct Work<'a> {
     client: &'a Client,
@@ -249,7 +254,8 @@ impl Work<'_> {
             Kind::Symlink => Asked::Link(self.client.start_readlink(&caller, attr.ino)),
             _ => Asked::Node,
         };
-        let xattrs = self.client.start_listxattr(&caller, attr.ino);
+        // Most inodes have none, and their attributes say so.
+        let xattrs = has_xattrs(&attr).then(|| self.client.start_listxattr(&caller, attr.ino));
         self.asked.push_back((
             Job { dir, name, attr, xattrs: Vec::new(), content: Body::Whole },
             asked,
@@ -263,7 +269,15 @@ impl Work<'_> {
             return false;
         }
         let Some((mut job, asked, xattrs)) = self.asked.pop_front() else { return false };
-        let (made, xattrs) = (self.made_of(&mut job, asked), xattrs.wait());
+        let made = self.made_of(&mut job, asked);
+        let xattrs = match xattrs {
+            Some(xattrs) => xattrs.wait(),
+            // It got some after it was listed.
+            None if has_xattrs(&job.attr) => {
+                self.client.start_listxattr(&self.client.caller(), job.attr.ino).wait()
+            }
+            None => Ok(Vec::new()),
+        };
         match (made, xattrs) {
             _ if self.done.stopped => self.left_out(job, Refusal::Interrupted),
             (Ok(make), Ok(xattrs)) => {

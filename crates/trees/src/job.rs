@@ -24,6 +24,8 @@ use crate::{Found, Refused, Task, Totals, Watch};
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Between the later ones.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// An end is noticed after this part of the time that the job took.
+const PAUSE_PART: u32 = 20;
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +215,7 @@ impl<'a> Job<'a> {
 
     /// The same; `names` gets the number of names that were done when the server was last asked.
     pub(crate) fn follow(&self, watch: &mut dyn Watch, names: &mut u64) -> Result<JobStatus, Refusal> {
-        let (mut seen, mut taken, mut pause, mut is_cancelled) = (0, 0, PAUSE_MIN, false);
+        let (mut seen, mut taken, mut waited, mut is_cancelled) = (0, 0, Duration::ZERO, false);
         loop {
             if watch.is_stopped() && !is_cancelled {
                 self.cancel()?;
@@ -230,8 +232,12 @@ impl<'a> Job<'a> {
             if status.state != JobState::Running {
                 return Ok(status);
             }
-            pause = if taken > before { PAUSE_MIN } else { (pause * 3 / 2).min(PAUSE_MAX) };
+            let pause = match taken > before {
+                true => PAUSE_MIN,
+                false => (waited / PAUSE_PART).clamp(PAUSE_MIN, PAUSE_MAX),
+            };
             thread::sleep(pause);
+            waited += pause;
         }
     }
 

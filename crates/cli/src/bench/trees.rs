@@ -73,7 +73,7 @@ pub(super) fn measure(plan: &Plan) -> Outcome<Vec<Row>> {
     let mut rows = vec![
         row("chiton du / a lookup of each name", |rates| rates.usage.names).with_bound("pages of listings"),
         row("chiton cp -r / five calls for each name", |rates| rates.copy.names)
-            .with_bound("two questions for each name; two operations, in batches"),
+            .with_bound("a question for each file; two operations, in batches"),
         row("chiton rm -r --each / a call for each name", |rates| rates.remove.names)
             .with_bound("CPU of the server"),
         of_whole("chiton rm -r acknowledged, all files / a tenth of them", "1/s", |whole| {
