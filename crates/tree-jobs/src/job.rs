@@ -216,12 +216,18 @@ impl Job {
         }
     }
 
+    fn end_with_server(&self, totals: Option<Totals>) {
+        let why = "its server stopped, or gave all its plates away: start it again";
+        self.end(JobState::Stopped, totals, Some(why.to_owned()));
+    }
+
     /// Does the work, on the thread that calls.
     pub(crate) fn run(&self, task: &Task, connect: impl FnOnce() -> Result<Client, String>) {
         // Should the work panic.
         let _ends = Ends(self);
         let client = match connect() {
             Ok(client) => client,
+            Err(_) if self.is_stopped.load(Ordering::Relaxed) => return self.end_with_server(None),
             Err(why) => return self.fail(format!("the server cannot ask itself: {why}")),
         };
         let mut follower = Follower { job: self, is_lost: false, is_untaken: false };
@@ -232,8 +238,7 @@ impl Job {
         };
         let Follower { is_lost, is_untaken, .. } = follower;
         if self.is_stopped.load(Ordering::Relaxed) {
-            let why = "its server stopped, or gave all its plates away: start it again";
-            return self.end(JobState::Stopped, totals, Some(why.to_owned()));
+            return self.end_with_server(totals);
         }
         if is_untaken {
             return self.end(JobState::Failed, totals, Some("no client took what it found".to_owned()));

@@ -5,8 +5,9 @@
 //! - Paths keep their bytes on the way from a server.
 
 use chiton_client::Client;
+use chiton_model::field::Code;
 use chiton_model::text::kind_name;
-use chiton_types::{Attr, Ino, Kind, Malformed, Mode, Position, Put, Take, Time};
+use chiton_types::{Attr, Kind, Malformed, Put, Take, Time};
 use glob::Pattern;
 use serde_json::{Value, json};
 
@@ -155,18 +156,7 @@ impl Found {
     /// Appends it as a server sends it.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.put_bytes(&self.path);
-        let Attr { ino, kind, mode, nlink, uid, gid, rdev, size, allocated, .. } = &self.attr;
-        out.put_u64(ino.0);
-        out.put_u8(*kind as u8);
-        out.put_u16(mode.0);
-        [*nlink, *uid, *gid, *rdev].iter().for_each(|number| out.put_u32(*number));
-        out.put_varint(*size);
-        out.put_varint(*allocated);
-        let Attr { atime, mtime, ctime, btime, parent, flags, position, .. } = &self.attr;
-        [atime, mtime, ctime, btime].iter().for_each(|time| out.put_i64(time.0));
-        out.put_u64(parent.0);
-        out.put_u8(*flags);
-        out.put_varint(position.0);
+        Attr::put(&self.attr, out);
     }
 
     /// Reads what [`Found::put`] appends.
@@ -174,31 +164,14 @@ impl Found {
     /// # Errors
     /// If it is something else.
     pub fn take(from: &mut Take<'_>) -> Result<Found, Malformed> {
-        let path = from.bytes()?.to_vec();
-        let attr = Attr {
-            ino: Ino(from.u64()?),
-            kind: Kind::from_u8(from.u8()?).ok_or(Malformed { expected: "a type of inode" })?,
-            mode: Mode(from.u16()?),
-            nlink: from.u32()?,
-            uid: from.u32()?,
-            gid: from.u32()?,
-            rdev: from.u32()?,
-            size: from.varint()?,
-            allocated: from.varint()?,
-            atime: Time(from.i64()?),
-            mtime: Time(from.i64()?),
-            ctime: Time(from.i64()?),
-            btime: Time(from.i64()?),
-            parent: Ino(from.u64()?),
-            flags: from.u8()?,
-            position: Position(from.varint()?),
-        };
-        Ok(Found { path, attr })
+        Ok(Found { path: from.bytes()?.to_vec(), attr: Attr::take(from)? })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use chiton_types::{Ino, Mode, Position};
+
     use super::*;
 
     fn attr(kind: Kind, size: u64, mtime: i64) -> Attr {

@@ -1,6 +1,7 @@
 //! Jobs whose servers end, and jobs while directories are split.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chiton_client::Client;
 use chiton_runtime::thread;
@@ -81,6 +82,26 @@ fn a_job_stops_when_its_server_has_no_plates_and_begins_again() {
     let mut kept = Kept::default();
     let status = task.perform_there(&client, &mut kept).expect("done");
     assert_eq!((status.state, status.names, kept.ended.len()), (JobState::Done, 203, 0));
+}
+
+#[test]
+fn a_task_that_ends_its_servers_is_given_up() {
+    let site = Site::new(1);
+    site.fill("/tree", 1);
+    let (client, jobs) = (site.client(0), site.shared_jobs());
+    let address = site.address();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = begun.clone();
+    site.jobs().serve_by(move |options| {
+        count.fetch_add(1, Ordering::SeqCst);
+        jobs.upgrade().expect("the site has them").has_no_plates();
+        Client::connect(&address, options).map_err(|e| e.to_string())
+    });
+    let mut kept = Kept::default();
+    let result = chmod(&client, "/tree", "700").perform_there(&client, &mut kept);
+    assert!(matches!(result, Err(Unfollowed::Ended { names: 0, .. })), "{result:?}");
+    assert_eq!((begun.load(Ordering::SeqCst), kept.ended.len()), (5, 4));
+    assert_eq!(client.stat("/tree").expect("there").mode, Mode(0o755), "nothing was begun");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A server with jobs, and its clients.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use chiton_client::{Client, ClientOptions};
@@ -112,7 +112,12 @@ impl Site {
         &self.jobs
     }
 
-    fn address(&self) -> Address {
+    /// For a way to connect, which the jobs hold themselves.
+    pub(crate) fn shared_jobs(&self) -> Weak<Jobs> {
+        Arc::downgrade(&self.jobs)
+    }
+
+    pub(crate) fn address(&self) -> Address {
         address(&self.dir)
     }
 

@@ -6,11 +6,11 @@
 //! - If the job's server dies, the command has another server begin again where that does no harm, and says so.
 
 use chiton_client::Client;
-use chiton_trees::{JobState, JobStatus, Task, Totals, Unfollowed};
+use chiton_trees::{JobState, JobStatus, Task, Totals, Unfollowed, Watch};
 use chiton_types::Refusal;
 use clap::Args;
 
-use super::report::Report;
+use super::report::{AGAIN, Report};
 use crate::failure::{Failure, Outcome};
 
 /// Where the work is done.
@@ -52,6 +52,9 @@ fn by_server(
         }
         // The server has no jobs, or none to spare, or gives this client none.
         Err(Unfollowed::NotStarted(_)) => return Ok(None),
+        Err(ended @ Unfollowed::Ended { .. }) if task.may_repeat() && report.is_stopped() => {
+            return Err(Failure::failed(format!("interrupted: {ended}; {AGAIN}")));
+        }
         Err(ended @ Unfollowed::Ended { .. }) => return Err(Failure::failed(format!("{ended}: {}", left()))),
         Err(Unfollowed::Unanswered { id, refusal: Refusal::NotConnected }) => {
             return Err(Failure::absent(format!(
