@@ -240,7 +240,7 @@ fn other_users_have_jobs_of_their_own() {
 }
 
 #[test]
-fn ctrl_c_cancels_the_job_and_a_death_of_the_server_is_reported() {
+fn ctrl_c_cancels_the_job_and_a_copy_outlives_its_server() {
     let mut site = Site::start();
     site.fill(100);
     let data = site.data();
@@ -281,13 +281,36 @@ fn ctrl_c_cancels_the_job_and_a_death_of_the_server_is_reported() {
     site.end("-KILL");
     site.again();
     let out = cp.wait_with_output().expect("it ends");
-    assert_eq!(out.status.code(), Some(1), "{}", said(&out));
+    assert!(out.status.success(), "{}", said(&out));
+    assert!(said(&out).contains("a server begins again"), "{}", said(&out));
+    let lines = |path: &str| {
+        let found = done(&["find", path, "--json", "--server", &data]);
+        let whole = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let name = line["path"].as_str().expect("a path")[path.len()..].to_owned();
+            (name, line["mode"].clone(), line["bytes"].clone(), line["mtime_ns"].clone())
+        };
+        let mut lines: Vec<String> = found.lines().map(|line| format!("{:?}", whole(line))).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(lines("/tree"), lines("/second"));
+
+    // Whoever ends the command meanwhile hears how much is there.
+    let cp = start("/third");
+    newest("running");
+    site.end("-KILL");
+    let sent = Command::new("kill").args(["-INT", &cp.id().to_string()]).status();
+    assert!(sent.expect("kill runs").success());
+    site.again();
+    let out = cp.wait_with_output().expect("it ends");
     let words = said(&out);
-    assert!(words.contains("has ended with its server"), "{words}");
-    match words.contains("/second is not there") {
+    assert_eq!(out.status.code(), Some(1), "{words}");
+    assert!(words.contains("interrupted: job") && words.contains("has ended with its server"), "{words}");
+    match words.contains("/third is not there") {
         true => assert!(words.contains("run the command again"), "{words}"),
         false => assert!(
-            words.contains("/second has ") && words.contains("remove the copy (chiton rm -r)"),
+            words.contains("/third has ") && words.contains("remove the copy (chiton rm -r)"),
             "{words}"
         ),
     }

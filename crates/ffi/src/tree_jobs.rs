@@ -54,7 +54,7 @@ pub unsafe extern "C" fn chiton_start_copy_tree(
         let (into, name) = target.ok_or_else(|| Failure::refused(asked, to, Refusal::Exists))?;
         start(chiton, asked, from, |place| {
             let from = Subject::from(place);
-            Some(Task::Copy(vec![Copying { from, into, name }]))
+            Some(Task::Copy(vec![Copying { from, into, name, since: None }]))
         })
     })
 }

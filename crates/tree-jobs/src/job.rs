@@ -8,7 +8,7 @@ use chiton_client::Client;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::{SharedWorld, thread};
 use chiton_trees::{Found, JobState, JobStatus, Refused, Task, Totals, Watch};
-use chiton_types::Refusal;
+use chiton_types::{Refusal, Time};
 
 /// Refusals that are kept. All are counted.
 pub(crate) const REFUSALS_MAX: usize = 1_000;
@@ -29,6 +29,8 @@ pub(crate) struct Job {
     kind: &'static str,
     path: String,
     world: SharedWorld,
+    /// By the clock that files get their times from, and by one that never jumps.
+    began_at: Time,
     began: Duration,
     is_cancelled: AtomicBool,
     /// The server stops, or has no plate any more.
@@ -100,13 +102,14 @@ impl Job {
             why: None,
             ended: None,
         };
-        let began = world.monotonic();
+        let (began_at, began) = (world.now(), world.monotonic());
         Job {
             id,
             uid,
             kind: task.kind(),
             path,
             world,
+            began_at,
             began,
             is_cancelled: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
@@ -195,6 +198,7 @@ impl Job {
             names: progress.names,
             refused: progress.refused,
             refusals: progress.refusals[from..].to_vec(),
+            began: self.began_at,
             age: now.saturating_sub(self.began),
             worked: progress.ended.unwrap_or(now).saturating_sub(self.began),
             totals: progress.totals.clone(),

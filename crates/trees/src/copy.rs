@@ -7,17 +7,19 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing that exists is changed: a name that is taken is refused, with everything below it.
+//! - Nothing that exists is changed: a name that is taken is refused, with everything below it, but by a copy that is resumed (`resume.rs`).
 //! - A copy has its mode only when it is complete. Until then its owner alone has rights.
 //! - Names of one inode in the tree are names of one copy.
+
+mod dirs;
+mod resume;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use chiton_client::{Client, InFlight, OpenFlags, Performed, Pipeline};
 use chiton_model::{AttrChange, Make, Op, SetTime, XattrHow};
-use chiton_types::{Attr, Ino, Kind, Mode, Name, Refusal};
+use chiton_types::{Attr, Ino, Kind, Mode, Name, Refusal, Time};
 
-use crate::paths::push;
 use crate::walk::Walk;
 use crate::{Place, Refused, Watch};
 
@@ -48,11 +50,34 @@ pub struct Copied {
 /// Copies a place and everything below it to a new name in the directory `into`. Modes, times and extended attributes are kept, and
 /// owners if root copies.
 pub fn copy(client: &Client, from: &Place, into: Ino, name: &Name, watch: &mut dyn Watch) -> Copied {
+    copy_since(client, from, (into, name), None, watch)
+}
+
+/// The same of a copy that was begun at `since` and cut off: what is whole is left as it is, and what is not is copied anew. Names that are
+/// older stay, and are refused.
+pub fn resume_copy(
+    client: &Client,
+    from: &Place,
+    to: (Ino, &Name),
+    since: Time,
+    watch: &mut dyn Watch,
+) -> Copied {
+    copy_since(client, from, to, Some(since), watch)
+}
+
+fn copy_since(
+    client: &Client,
+    from: &Place,
+    (into, name): (Ino, &Name),
+    since: Option<Time>,
+    watch: &mut dyn Watch,
+) -> Copied {
     let caller = client.caller();
     let mut work = Work {
         client,
         is_root: caller.uid == 0,
         uid: caller.uid,
+        since,
         dirs: Vec::new(),
         links: BTreeMap::new(),
         asked: VecDeque::new(),
@@ -123,6 +148,8 @@ struct Job {
     attr: Attr,
     xattrs: Vec<Vec<u8>>,
     content: Body,
+    /// What a copy that was cut off had left under the name is removed.
+    is_anew: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,7 +176,8 @@ enum Tag {
     Attribute(usize, Option<Name>),
     Finished(Job, Ino),
     FinishedDir(usize),
-    Link(usize, Name),
+    /// With the copy, if the name may be taken by a copy that was cut off.
+    Link(usize, Name, Option<Ino>),
 }
 
 /// The copy of an inode with several names.
@@ -167,6 +195,8 @@ struct Work<'a> {
     client: &'a Client,
     is_root: bool,
     uid: u32,
+    /// When the copy was begun, if it was cut off and is resumed.
+    since: Option<Time>,
     dirs: Vec<Option<Dir>>,
     links: BTreeMap<Ino, Linked>,
     asked: VecDeque<Question>,
@@ -248,6 +278,10 @@ impl Work<'_> {
                 None => drop(self.links.insert(attr.ino, Linked::Waiting(Vec::new()))),
             }
         }
+        self.ask(dir, name, attr, false);
+    }
+
+    fn ask(&mut self, dir: usize, name: Name, attr: Attr, is_anew: bool) {
         let caller = self.client.caller();
         let asked = match attr.kind {
             Kind::File => Asked::File(self.client.start_content(&caller, attr.ino)),
@@ -257,7 +291,7 @@ impl Work<'_> {
         // Most inodes have none, and their attributes say so.
         let xattrs = has_xattrs(&attr).then(|| self.client.start_listxattr(&caller, attr.ino));
         self.asked.push_back((
-            Job { dir, name, attr, xattrs: Vec::new(), content: Body::Whole },
+            Job { dir, name, attr, xattrs: Vec::new(), content: Body::Whole, is_anew },
             asked,
             xattrs,
         ));
@@ -322,6 +356,7 @@ impl Work<'_> {
         match tag {
             Tag::Made(job) => match result.and_then(|attr| attr.ok_or(Refusal::Io)) {
                 Ok(copy) => self.made(job, copy.ino),
+                Err(Refusal::Exists) if self.since.is_some() => self.is_taken(job),
                 Err(refusal) => self.failed(job, refusal),
             },
             Tag::Shared(job, copy) => {
@@ -352,10 +387,7 @@ impl Work<'_> {
                 if let Err(refusal) = result {
                     self.refuse(job.dir, Some(&job.name), "set the attributes of the copy of", refusal);
                 }
-                self.done.files += 1;
-                self.done.bytes += if job.attr.kind == Kind::File { job.attr.size } else { 0 };
-                self.known(job.attr.ino, Ok(copy));
-                self.over(job.dir);
+                self.is_copied(&job, copy);
             }
             Tag::FinishedDir(dir) => {
                 if let Err(refusal) = result {
@@ -363,7 +395,10 @@ impl Work<'_> {
                 }
                 self.gone(dir);
             }
-            Tag::Link(dir, name) => {
+            Tag::Link(dir, name, Some(copy)) if result == Err(Refusal::Exists) && self.since.is_some() => {
+                self.link_is_taken(dir, name, copy);
+            }
+            Tag::Link(dir, name, _) => {
                 match result {
                     Ok(_) => self.done.files += 1,
                     Err(refusal) => self.refuse(dir, Some(&name), "link the copy of", refusal),
@@ -438,6 +473,13 @@ impl Work<'_> {
         }
     }
 
+    fn is_copied(&mut self, job: &Job, copy: Ino) {
+        self.done.files += 1;
+        self.done.bytes += if job.attr.kind == Kind::File { job.attr.size } else { 0 };
+        self.known(job.attr.ino, Ok(copy));
+        self.over(job.dir);
+    }
+
     /// The content is there.
     fn finish(&mut self, job: Job, copy: Ino) {
         let op = Op::SetAttr { ino: copy, change: self.attributes(&job.attr) };
@@ -481,7 +523,7 @@ impl Work<'_> {
 
     fn link(&mut self, dir: usize, name: Name, copy: Ino) {
         let op = Op::Link { ino: copy, parent: self.dir(dir).copy, name: name.clone() };
-        self.pipeline.push(Tag::Link(dir, name), op);
+        self.pipeline.push(Tag::Link(dir, name, Some(copy)), op);
     }
 
     fn failed(&mut self, job: Job, refusal: Refusal) {
@@ -510,63 +552,5 @@ impl Work<'_> {
                 Err(_) => self.over(dir),
             }
         }
-    }
-
-    // ---- directories --------------------------------------------------------------------------------
-
-    fn dir(&mut self, id: usize) -> &mut Dir {
-        self.dirs[id].as_mut().expect("a directory stays until all of it has its result")
-    }
-
-    /// One of its names has its result.
-    fn over(&mut self, id: usize) {
-        self.dir(id).unanswered -= 1;
-        self.try_finish(id);
-    }
-
-    /// Gives a copy its attributes when nothing more is made in it.
-    fn try_finish(&mut self, id: usize) {
-        let dir = self.dir(id);
-        if dir.is_read && dir.unanswered == 0 {
-            let (ino, attr) = (dir.copy, dir.attr.clone());
-            let xattrs = std::mem::take(&mut dir.xattrs);
-            self.copy_xattrs((attr.ino, ino), xattrs, id, None);
-            if self.dir(id).unanswered > 0 {
-                return;
-            }
-            let op = Op::SetAttr { ino, change: self.attributes(&attr) };
-            self.pipeline.push(Tag::FinishedDir(id), op);
-        }
-    }
-
-    fn gone(&mut self, id: usize) {
-        if let Some(Dir { up: Some(up), .. }) = self.dirs[id].take() {
-            self.over(up);
-        }
-    }
-
-    fn refuse(&mut self, dir: usize, name: Option<&Name>, doing: &'static str, refusal: Refusal) {
-        self.done.refused += 1;
-        let mut path = self.path(dir);
-        // The names in the first are those of the place itself.
-        if let Some(name) = name.filter(|_| dir > 0) {
-            push(&mut path, name.as_bytes());
-        }
-        self.watch.refused(Refused { path, doing: doing.into(), refusal });
-    }
-
-    fn path(&mut self, id: usize) -> Vec<u8> {
-        let (mut names, mut at) = (Vec::new(), id);
-        // The first directory below the place is the place.
-        while let Dir { up: Some(up), name, .. } = self.dir(at) {
-            let up = *up;
-            if up > 0 {
-                names.push(name.clone());
-            }
-            at = up;
-        }
-        let mut path = self.dir(at).path.clone();
-        names.iter().rev().for_each(|name| push(&mut path, name.as_bytes()));
-        path
     }
 }

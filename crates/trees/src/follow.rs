@@ -1,12 +1,12 @@
 //! A task that a server carries out as a job, over the deaths of servers.
 //!
 //! ```text
-//!   start ─▶ job ─ its server dies, stops, or gives its plates away ─▶ may the task be repeated? ─ yes ─▶ start, at the server that took over
-//!                                                                           └─ no ─▶ Unfollowed::Ended
+//!   start ─▶ job ─ its server dies, stops, or gives its plates away ─▶ what completes the task? ─ a task ─▶ start, at the server that took over
+//!                                                                          └─ nothing does ─▶ Unfollowed::Ended
 //! ```
 //!
 //! Invariants:
-//! - A task begins again only if its result is then that of one time ([`Task::may_repeat`]).
+//! - A task begins again only if its result is then that of one time ([`Task::again`]).
 //! - A job that ends its servers does not end all of them: so many are begun for a task.
 
 use std::fmt;
@@ -27,10 +27,15 @@ const START_PAUSE: Duration = Duration::from_millis(50);
 /// Why a task was not followed to the end of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfollowed {
-    /// No server began it: [`Refusal::Unsupported`] or [`Refusal::Invalid`] without jobs, [`Refusal::NotPermitted`] for this client,
-    /// [`Refusal::Busy`] if as many run as may. [`Task::perform`] does the same from here.
-    NotStarted(Refusal),
-    /// The job ended with its server, and the task may not be repeated or was repeated often enough. A part of it is done.
+    /// No server began it.
+    NotStarted {
+        /// What [`Task::perform`] has to do from here: the task, or what completes it after a job.
+        task: Box<Task>,
+        /// [`Refusal::Unsupported`] or [`Refusal::Invalid`] without jobs, [`Refusal::NotPermitted`] for this client,
+        /// [`Refusal::Busy`] if as many run as may.
+        refusal: Refusal,
+    },
+    /// The job ended with its server, and nothing completes the task, or that was tried often enough. A part of it is done.
     Ended {
         /// The number of the job.
         id: u64,
@@ -49,7 +54,7 @@ pub enum Unfollowed {
 impl fmt::Display for Unfollowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unfollowed::NotStarted(refusal) => write!(f, "no server began a job: {refusal}"),
+            Unfollowed::NotStarted { refusal, .. } => write!(f, "no server began a job: {refusal}"),
             Unfollowed::Ended { id, names } => {
                 write!(f, "job {id} has ended with its server, after {names} names or a few more")
             }
@@ -62,28 +67,34 @@ impl fmt::Display for Unfollowed {
 
 impl Task {
     /// Has the server carry it out as a job ([`Job::start`]) and waits for the end ([`Job::wait`]). If the job's server dies meanwhile, stops,
-    /// or gives its plates away, and the task may be repeated, the server that took over begins it again: the watch hears of that
+    /// or gives its plates away, and another task completes this one ([`Task::again`]), the server that took over begins that: the watch hears of that
     /// by [`Watch::restarted`].
     ///
     /// # Errors
     /// See [`Unfollowed`].
     pub fn perform_there(&self, client: &Client, watch: &mut dyn Watch) -> Result<JobStatus, Unfollowed> {
-        let mut job = Job::start(client, self).map_err(Unfollowed::NotStarted)?;
+        let mut job = Job::start(client, self).map_err(|refusal| self.not_started(refusal))?;
+        // The first job's begin: what a copy finds that is younger is its own.
+        let mut began = None;
         for begun in 1.. {
-            let mut names = 0;
-            match job.follow(watch, &mut names) {
+            let mut last = None;
+            match job.follow(watch, &mut last) {
                 Ok(status) if status.state != JobState::Stopped => return Ok(status),
                 Ok(_) | Err(Refusal::NotFound) => {}
                 Err(refusal) => return Err(Unfollowed::Unanswered { id: job.id(), refusal }),
             }
-            let ended = Unfollowed::Ended { id: job.id(), names };
-            if !self.may_repeat() || watch.is_stopped() || begun >= JOBS_MAX {
-                return Err(ended);
-            }
+            let names = last.map_or(0, |(names, _)| names);
+            began = began.or(last.map(|(_, began)| began));
+            let again = self.again(began).filter(|_| !watch.is_stopped() && begun < JOBS_MAX);
+            let Some(again) = again else { return Err(Unfollowed::Ended { id: job.id(), names }) };
             watch.restarted(job.id(), names);
-            job = self.start_again(client, watch)?;
+            job = again.start_again(client, watch)?;
         }
         unreachable!("the last job is followed and not begun again")
+    }
+
+    fn not_started(&self, refusal: Refusal) -> Unfollowed {
+        Unfollowed::NotStarted { task: Box::new(self.clone()), refusal }
     }
 
     fn start_again<'a>(&self, client: &'a Client, watch: &dyn Watch) -> Result<Job<'a>, Unfollowed> {
@@ -92,7 +103,7 @@ impl Task {
             match Job::start(client, self) {
                 Ok(job) => return Ok(job),
                 Err(Refusal::Unsupported | Refusal::Busy) if !left.is_zero() && !watch.is_stopped() => {}
-                Err(refusal) => return Err(Unfollowed::NotStarted(refusal)),
+                Err(refusal) => return Err(self.not_started(refusal)),
             }
             thread::sleep(START_PAUSE);
             left = left.saturating_sub(START_PAUSE);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use chiton_client::Client;
 use chiton_runtime::thread;
-use chiton_types::{PlateId, Refusal, Take};
+use chiton_types::{PlateId, Refusal, Take, Time};
 use serde_json::{Value, json};
 
 use crate::{Found, Refused, Task, Totals, Watch};
@@ -61,6 +61,8 @@ pub struct JobStatus {
     pub refused: u64,
     /// The first refusals that the answer holds. [`Job::status`] says which.
     pub refusals: Vec<Refused>,
+    /// When it began, by the clock of its server.
+    pub began: Time,
     /// Time since it began.
     pub age: Duration,
     /// How long it has worked.
@@ -101,7 +103,7 @@ impl JobStatus {
         };
         json!({
             "id": self.id, "kind": self.kind, "uid": self.uid, "path": self.path, "state": self.state.word(),
-            "names": self.names, "refused": self.refused, "age_ms": self.age.as_millis() as u64,
+            "names": self.names, "refused": self.refused, "began_ns": self.began.0, "age_ms": self.age.as_millis() as u64,
             "worked_ms": self.worked.as_millis() as u64,
             "refusals": self.refusals.iter().map(refusal).collect::<Vec<_>>(),
             "totals": self.totals.as_ref().map(Totals::to_json), "why": self.why,
@@ -127,6 +129,7 @@ impl JobStatus {
             names: status["names"].as_u64()?,
             refused: status["refused"].as_u64()?,
             refusals: status["refusals"].as_array()?.iter().map(refusal).collect::<Option<_>>()?,
+            began: Time(status["began_ns"].as_i64()?),
             age: Duration::from_millis(status["age_ms"].as_u64()?),
             worked: Duration::from_millis(status["worked_ms"].as_u64()?),
             totals: match &status["totals"] {
@@ -210,11 +213,15 @@ impl<'a> Job<'a> {
     /// # Errors
     /// As [`Job::find`]: the job ended with its server.
     pub fn wait(&self, watch: &mut dyn Watch) -> Result<JobStatus, Refusal> {
-        self.follow(watch, &mut 0)
+        self.follow(watch, &mut None)
     }
 
-    /// The same; `names` gets the number of names that were done when the server was last asked.
-    pub(crate) fn follow(&self, watch: &mut dyn Watch, names: &mut u64) -> Result<JobStatus, Refusal> {
+    /// The same; `last` gets the number of names that were done when the server was last asked, and when the job began.
+    pub(crate) fn follow(
+        &self,
+        watch: &mut dyn Watch,
+        last: &mut Option<(u64, Time)>,
+    ) -> Result<JobStatus, Refusal> {
         let (mut seen, mut taken, mut waited, mut is_cancelled) = (0, 0, Duration::ZERO, false);
         loop {
             if watch.is_stopped() && !is_cancelled {
@@ -224,7 +231,7 @@ impl<'a> Job<'a> {
             let mut status = self.status(seen)?;
             seen += status.refusals.len() as u64;
             status.refusals.drain(..).for_each(|refused| watch.refused(refused));
-            *names = status.names;
+            *last = Some((status.names, status.began));
             // The status came before: of a job that is over nothing more is found.
             let before = taken;
             while self.takes && status.kind == "find" && self.take_found(&mut taken, watch)? {}
@@ -320,6 +327,7 @@ mod tests {
                 names: 3,
                 refused: 1,
                 refusals: vec![refused.clone()],
+                began: Time(1_700_000_000_000_000_000),
                 age: Duration::from_millis(1_500),
                 worked: Duration::from_millis(200),
                 totals: (state != JobState::Running).then(|| Totals::Changed(Changed::default())),

@@ -34,7 +34,7 @@ mod walk;
 mod watch;
 
 pub use attributes::{Changed, change};
-pub use copy::{Copied, copy};
+pub use copy::{Copied, copy, resume_copy};
 pub use find::{Conditions, Found, Searched, find};
 pub use follow::Unfollowed;
 pub use job::{Job, JobState, JobStatus, jobs};

@@ -2,12 +2,12 @@
 
 use chiton_client::Client;
 use chiton_model::AttrChange;
-use chiton_types::{Attr, Ino, Kind, Mode, Name, Refusal};
+use chiton_types::{Attr, Ino, Kind, Mode, Name, Refusal, Time};
 use serde_json::{Value, json};
 
 use crate::{
     Changed, Conditions, Copied, Found, ModeChange, Place, Refused, Removed, Searched, Usage, Watch, change,
-    copy, find, remove_each, usage,
+    copy, find, remove_each, resume_copy, usage,
 };
 
 /// Where a task begins.
@@ -34,6 +34,8 @@ pub struct Copying {
     pub into: Ino,
     /// Its name there.
     pub name: Name,
+    /// When it was begun, if it was cut off: see [`crate::resume_copy`].
+    pub since: Option<Time>,
 }
 
 /// A name to remove, with everything below it.
@@ -128,13 +130,21 @@ impl Task {
         }
     }
 
-    /// Whether it may be carried out again from the start after a part of it was: the result is then that of one time. A copy refuses
-    /// names that are taken, and some changes of modes ([`ModeChange::may_repeat`]) build on the mode of before.
-    pub fn may_repeat(&self) -> bool {
+    /// What completes the task after a part of it was carried out by a job that began at a time: the result is then that of one time. That
+    /// is the task itself, or a copy that is resumed, for which the time is needed. None for changes of modes that build on the mode of
+    /// before ([`ModeChange::may_repeat`]).
+    pub fn again(&self, began: Option<Time>) -> Option<Task> {
         match self {
-            Task::Chmod { mode, umask, .. } => mode.may_repeat(*umask),
-            Task::Copy(_) => false,
-            Task::Chown { .. } | Task::Usage { .. } | Task::Remove(_) | Task::Find { .. } => true,
+            Task::Chmod { mode, umask, .. } => mode.may_repeat(*umask).then(|| self.clone()),
+            Task::Copy(copies) => {
+                let since = |copying: &Copying| Some(copying.since.unwrap_or(began?));
+                let resumed =
+                    |copying: &Copying| Some(Copying { since: Some(since(copying)?), ..copying.clone() });
+                copies.iter().map(resumed).collect::<Option<Vec<_>>>().map(Task::Copy)
+            }
+            Task::Chown { .. } | Task::Usage { .. } | Task::Remove(_) | Task::Find { .. } => {
+                Some(self.clone())
+            }
         }
     }
 
@@ -198,8 +208,11 @@ impl Task {
             }),
             Task::Copy(copies) => {
                 let one = |copying: &Copying| {
-                    let name: Vec<u8> = copying.name.as_bytes().to_vec();
-                    json!({ "from": subject_to_json(&copying.from), "into": copying.into.0, "name": name })
+                    let Copying { from, into, name, since } = copying;
+                    json!({
+                        "from": subject_to_json(from), "into": into.0, "name": name.as_bytes(),
+                        "since": since.map(|time| time.0),
+                    })
                 };
                 json!({ "kind": "cp", "copies": copies.iter().map(one).collect::<Vec<_>>() })
             }
@@ -245,6 +258,10 @@ impl Task {
                         from: subject_from_json(&copying["from"])?,
                         into: Ino(copying["into"].as_u64()?),
                         name: Name::new(&bytes(&copying["name"])?[..]).ok()?,
+                        since: match &copying["since"] {
+                            Value::Null => None,
+                            time => Some(Time(time.as_i64()?)),
+                        },
                     })
                 };
                 Task::Copy(task["copies"].as_array()?.iter().map(one).collect::<Option<_>>()?)
@@ -404,7 +421,7 @@ fn remove_all(client: &Client, removals: &[Removal], watch: &mut dyn Watch) -> R
 
 fn copy_all(client: &Client, copies: &[Copying], watch: &mut dyn Watch) -> Copied {
     let mut all = Copied::default();
-    for Copying { from, into, name } in copies {
+    for Copying { from, into, name, since } in copies {
         if watch.is_stopped() {
             all.stopped = true;
             break;
@@ -413,7 +430,10 @@ fn copy_all(client: &Client, copies: &[Copying], watch: &mut dyn Watch) -> Copie
         all.refused += gone;
         for place in &found {
             let mut watch = Further { before: all.files + all.dirs, watch };
-            let done = copy(client, place, *into, name, &mut watch);
+            let done = match since {
+                None => copy(client, place, *into, name, &mut watch),
+                Some(since) => resume_copy(client, place, (*into, name), *since, &mut watch),
+            };
             all.files += done.files;
             all.dirs += done.dirs;
             all.bytes += done.bytes;
@@ -468,7 +488,12 @@ mod tests {
             Task::Chown { subjects: subjects(), recursive: false, uid: None, gid: Some(u32::MAX - 1) },
             Task::Remove(vec![Removal { subject: odd.clone(), parent: Ino(2), name: name.clone() }]),
             Task::Find { subjects: vec![odd], conditions: Conditions::default() },
-            Task::Copy(vec![Copying { from: subjects().remove(0), into: Ino(1), name }]),
+            Task::Copy(vec![Copying {
+                from: subjects().remove(0),
+                into: Ino(1),
+                name,
+                since: Some(Time(-3)),
+            }]),
             Task::Usage { subjects: subjects(), depth: 3 },
         ];
         for task in tasks {

@@ -87,7 +87,7 @@ fn tree(client: &Client) -> Outcome<chiton_trees::Subject> {
 
 fn copying(client: &Client, to: &str) -> Outcome<Task> {
     let name = Name::new(to.as_bytes()).map_err(Failure::failed)?;
-    Ok(Task::Copy(vec![Copying { from: tree(client)?, into: Ino::ROOT, name }]))
+    Ok(Task::Copy(vec![Copying { from: tree(client)?, into: Ino::ROOT, name, since: None }]))
 }
 
 fn changing(client: &Client, mode: &str) -> Outcome<Task> {

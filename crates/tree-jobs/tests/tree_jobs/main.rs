@@ -37,7 +37,7 @@ fn a_job_does_what_the_command_does() {
         site.fill("/tree", 10);
         let copies = ["/by-job", "/by-hand"].map(|to| {
             let name = Name::new(&to.as_bytes()[1..]).expect("a name");
-            Task::Copy(vec![Copying { from: subject(&client, "/tree"), into: Ino::ROOT, name }])
+            Task::Copy(vec![Copying { from: subject(&client, "/tree"), into: Ino::ROOT, name, since: None }])
         });
         let copied = Job::start(&client, &copies[0]).and_then(|job| job.wait(&mut Kept::default()));
         let copied = copied.expect("done");

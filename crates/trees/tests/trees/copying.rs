@@ -110,3 +110,82 @@ fn single_files_and_links_are_copied_too() {
     assert_eq!((kept.refused, client.read_file("/file-2")), (vec![], Ok(b"content".to_vec())));
     assert_eq!(client.readlink(client.lstat("/link-2").expect("there").ino), Ok(b"/file".to_vec()));
 }
+
+/// Ends a copy after so many names.
+struct Until(u64, u64);
+
+impl chiton_trees::Watch for Until {
+    fn refused(&mut self, refused: chiton_trees::Refused) {
+        panic!("{refused}");
+    }
+
+    fn progress(&mut self, names: u64) {
+        self.1 = names;
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.1 >= self.0
+    }
+}
+
+#[test]
+fn a_copy_that_was_cut_off_is_completed() {
+    for plates in PLATES {
+        let site = Site::new(plates);
+        let client = site.client();
+        let caller = client.caller();
+        grow(&client, "/tree");
+        let originals = look(&client, "/tree");
+        for cut in [0, 1, 30, 60, 10_000] {
+            let name = format!("copy-{cut}");
+            let name = Name::try_from(&name[..]).expect("a name");
+            let path = format!("/{}", String::from_utf8_lossy(name.as_bytes()));
+            client.mkdir_all("/clock").expect("made");
+            let since = client.stat("/clock").expect("there").btime;
+            let root = client.stat("/").expect("there").ino;
+            copy(&client, &place(&client, "/tree"), root, &name, &mut Until(cut, 0));
+            client.remove("/clock").expect("removed");
+            if client.stat(format!("{path}/dir-1")).is_ok() {
+                // As if a file had its content in part and no attributes, when the server died.
+                client.unlink_many(format!("{path}/dir-1"), &["small".to_owned(), "large".to_owned()]).ok();
+                client.create_file(format!("{path}/dir-1/small"), b"par").expect("made");
+                chmod(&client, &format!("{path}/dir-1/small"), 0o600);
+            }
+            let mut kept = Kept::default();
+            let done =
+                chiton_trees::resume_copy(&client, &place(&client, "/tree"), (root, &name), since, &mut kept);
+            assert_eq!(kept.refused, [], "{plates} plates, {cut} names");
+            assert_eq!(done.dirs, 73, "{plates} plates, {cut} names");
+            let copies = look(&client, &path);
+            for (path, original) in &originals {
+                assert_eq!(copies.get(path), Some(original), "{path}, {plates} plates, {cut} names");
+            }
+            assert_eq!(copies.len(), originals.len());
+        }
+        // What is older, or was changed since, is somebody's own.
+        client.mkdir_all("/mine/dir-1").expect("made");
+        client.create_file("/mine/dir-1/small", b"mine").expect("made");
+        client.mkdir_all("/later").expect("made");
+        let since = client.stat("/later").expect("there").btime;
+        let root = client.stat("/").expect("there").ino;
+        let mut kept = Kept::default();
+        let name = Name::try_from("mine").expect("a name");
+        chiton_trees::resume_copy(&client, &place(&client, "/tree"), (root, &name), since, &mut kept);
+        assert_eq!(kept.refused, [("/tree".to_owned(), "copy", Refusal::Exists)], "{plates} plates");
+        let copied = client.stat("/copy-30/dir-1/small").expect("there");
+        let change = AttrChange {
+            mtime: Some(chiton_model::SetTime::At(chiton_types::Time(5))),
+            ..AttrChange::default()
+        };
+        client.setattr(&caller, copied.ino, change, None).expect("changed");
+        let mut kept = Kept::default();
+        let (name, since) = (Name::try_from("copy-30").expect("a name"), chiton_types::Time(0));
+        chiton_trees::resume_copy(&client, &place(&client, "/tree"), (root, &name), since, &mut kept);
+        assert_eq!(
+            kept.refused,
+            [("/tree/dir-1/small".to_owned(), "copy", Refusal::Exists)],
+            "{plates} plates"
+        );
+        assert_eq!(client.stat("/copy-30/dir-1/small").expect("there").mtime, chiton_types::Time(5));
+    }
+}

@@ -18,7 +18,7 @@ use crate::size;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Copies within one file system. If DST is a directory, the copies get the names of their originals in it; else DST is the new name of the one SRC. Nothing that exists is changed: a name that is taken is refused.\n\nModes, times, extended attributes, symbolic links and hard links within the tree are kept, and owners if root copies. Policies are not copied. Files in blocks share them with their originals, so nothing is copied, whatever their size; between directories of different plates (docs/administration.md) the bytes are copied. With -r the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic: others see a tree half copied, and a file that is changed meanwhile is copied as it was before or after.\n\nExamples:\n  chiton cp -r /mnt/chiton/data /mnt/chiton/data.before\n  chiton cp -r /mnt/chiton/a /mnt/chiton/b /mnt/chiton/copies --json\n  chiton cp -r --server tcp:server:7117 /src /copy"
+    after_help = "Copies within one file system. If DST is a directory, the copies get the names of their originals in it; else DST is the new name of the one SRC. Nothing that exists is changed: a name that is taken is refused.\n\nModes, times, extended attributes, symbolic links and hard links within the tree are kept, and owners if root copies. Policies are not copied. Files in blocks share them with their originals, so nothing is copied, whatever their size; between directories of different plates (docs/administration.md) the bytes are copied. With -r the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic: others see a tree half copied, and a file that is changed meanwhile is copied as it was before or after. If the server of the job dies, another one completes the copy.\n\nExamples:\n  chiton cp -r /mnt/chiton/data /mnt/chiton/data.before\n  chiton cp -r /mnt/chiton/a /mnt/chiton/b /mnt/chiton/copies --json\n  chiton cp -r --server tcp:server:7117 /src /copy"
 )]
 pub(crate) struct Cp {
     /// Copy directories with everything in them.
@@ -52,7 +52,7 @@ pub(crate) fn cp(args: &Cp) -> Outcome {
         match copyable(args, from, &client).and_then(|place| Ok((to.name(from)?, place))) {
             Ok(((into, name), place)) => {
                 shown.push(to.shown(&args.to, &name));
-                copies.push(Copying { from: Subject::from(&place), into, name });
+                copies.push(Copying { from: Subject::from(&place), into, name, since: None });
             }
             Err(failure) => report.failed(failure),
         }

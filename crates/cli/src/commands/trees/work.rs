@@ -30,30 +30,36 @@ pub(super) fn carry_out(
     report: &mut Report,
     left: &dyn Fn() -> String,
 ) -> Outcome<Totals> {
-    if is_job && let Some(totals) = by_server(client, task, report, left)? {
-        return Ok(totals);
-    }
-    let totals = task.perform(client, report);
+    let rest = match is_job {
+        false => task.clone(),
+        true => match by_server(client, task, report, left)? {
+            Done::There(totals) => return Ok(totals),
+            Done::NotThere(rest) => rest,
+        },
+    };
+    let totals = rest.perform(client, report);
     report.make_durable(client);
     Ok(totals)
 }
 
-/// The totals of a job at its end. None if there was none, and of `du` that was too long for a job: the command then does the work itself.
-fn by_server(
-    client: &Client,
-    task: &Task,
-    report: &mut Report,
-    left: &dyn Fn() -> String,
-) -> Outcome<Option<Totals>> {
+enum Done {
+    There(Totals),
+    /// The command has to do this.
+    NotThere(Task),
+}
+
+/// The totals of a job at its end. Where there was none, and of `du` that was too long for a job, the command does the work itself.
+fn by_server(client: &Client, task: &Task, report: &mut Report, left: &dyn Fn() -> String) -> Outcome<Done> {
     let status = match task.perform_there(client, report) {
         Ok(status) => status,
-        Err(Unfollowed::NotStarted(Refusal::NotConnected)) => {
+        Err(Unfollowed::NotStarted { refusal: Refusal::NotConnected, .. }) => {
             return Err(Failure::absent("the server does not answer any more: no job was begun"));
         }
         // The server has no jobs, or none to spare, or gives this client none.
-        Err(Unfollowed::NotStarted(_)) => return Ok(None),
-        Err(ended @ Unfollowed::Ended { .. }) if task.may_repeat() && report.is_stopped() => {
-            return Err(Failure::failed(format!("interrupted: {ended}; {AGAIN}")));
+        Err(Unfollowed::NotStarted { task, .. }) => return Ok(Done::NotThere(*task)),
+        Err(ended @ Unfollowed::Ended { .. }) if report.is_stopped() => {
+            let next = if task.again(None).is_some() { AGAIN.to_owned() } else { left() };
+            return Err(Failure::failed(format!("interrupted: {ended}; {next}")));
         }
         Err(ended @ Unfollowed::Ended { .. }) => return Err(Failure::failed(format!("{ended}: {}", left()))),
         Err(Unfollowed::Unanswered { id, refusal: Refusal::NotConnected }) => {
@@ -71,10 +77,10 @@ fn by_server(
     match (state, totals) {
         (JobState::Cancelled, Some(totals)) => {
             report.stop();
-            Ok(Some(totals))
+            Ok(Done::There(totals))
         }
-        (JobState::Done, Some(totals)) => Ok(Some(totals)),
-        (_, None) if kind == "du" => Ok(None),
+        (JobState::Done, Some(totals)) => Ok(Done::There(totals)),
+        (_, None) if kind == "du" => Ok(Done::NotThere(task.clone())),
         (_, _) => Err(Failure::failed(format!(
             "job {id} failed: {}",
             why.as_deref().unwrap_or("it does not say why")
