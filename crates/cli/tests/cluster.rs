@@ -325,7 +325,7 @@ fn fill(site: &Site, server: &str) {
 }
 
 /// Searches the file system, and has `meanwhile` happen when the job runs. The job waits until its results are read, which is afterwards.
-/// What the command says; it has to print each path once.
+/// Returns the messages of the command, which has to print each path once.
 fn search(site: &mut Site, meanwhile: impl FnOnce(&mut Site)) -> String {
     let etcd = site.etcd.address();
     let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));

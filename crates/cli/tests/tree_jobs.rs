@@ -141,7 +141,7 @@ fn a_server_works_for_its_clients_and_remembers_it() {
     assert_eq!(done(&["jobs", &data]), "no jobs\n");
 }
 
-/// What a command says whose server is killed as soon as its job runs, and starts again.
+/// The output of a command whose server is killed as soon as the job runs, and starts again.
 fn over_a_kill(site: &mut Site, args: &[&str]) -> Output {
     let data = site.data();
     let mut command = Command::new(env!("CARGO_BIN_EXE_chiton"));
@@ -200,7 +200,7 @@ fn a_command_whose_server_dies_begins_again_at_the_next() {
     }
     assert!(has_begun_again, "no job was under way when its server died");
 
-    // What it has removed before is gone, and no failure.
+    // Names that the first job removed are gone, and no failure.
     let words = [&["rm", "-r", "--each"][..], &trees[..]].concat();
     let out = over_a_kill(&mut site, &words);
     assert!(out.status.success(), "{}", said(&out));
@@ -296,7 +296,7 @@ fn ctrl_c_cancels_the_job_and_a_copy_outlives_its_server() {
     };
     assert_eq!(lines("/tree"), lines("/second"));
 
-    // Whoever ends the command meanwhile hears how much is there.
+    // A user who ends the command meanwhile learns how much is there.
     let cp = start("/third");
     newest("running");
     site.end("-KILL");

@@ -148,9 +148,9 @@ struct chiton_conditions {
     uint32_t depth_max; /* directories are entered down to this depth; 0 looks at the path only */
 };
 
-/* Calls found for each name, a directory before the names in it, until it returns anything but 0 (EINTR). What it is given is good until
- * it returns; it must return, and must not call the library. What cannot be looked at is left out; then the call fails with the first
- * refusal at the end. */
+/* Calls found for each name, a directory before the names in it, until it returns anything but 0 (EINTR). Its arguments are good until
+ * it returns; it must return, and must not call the library. Names that cannot be looked at are left out; then the call fails with the
+ * first refusal at the end. */
 typedef int chiton_found_fn(void *arg, const char *path, const struct chiton_attr *attr);
 int chiton_find(chiton *handle, const char *path, const struct chiton_conditions *conditions, chiton_found_fn *found, void *arg);
 

@@ -14,7 +14,7 @@ use crate::tree_jobs::{NO_JOB, TreeJob, ended_early, start};
 /// `chiton_found_fn`: anything but 0 ends the search.
 pub type FoundFn = unsafe extern "C" fn(arg: *mut c_void, path: *const c_char, attr: *const Attr) -> c_int;
 
-/// What [`FindConditions`] asks for.
+/// Bits of [`FindConditions::by`].
 const NAME: u32 = 1;
 const TYPE: u32 = 2;
 const SIZE_MIN: u32 = 4;

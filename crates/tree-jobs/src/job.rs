@@ -39,7 +39,7 @@ pub(crate) struct Job {
     untaken: Mutex<Untaken>,
 }
 
-/// What a search has found and no client has taken, encoded.
+/// Names that a search has found and no client has taken, encoded.
 #[derive(Default)]
 struct Untaken {
     /// The number of the first name.
@@ -140,7 +140,7 @@ impl Job {
         self.is_cancelled.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// What it has found after the first `from`, as far as one answer holds it. What came before is dropped.
+    /// The names that it has found after the first `from`, as far as one answer holds them. Those before are dropped.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] if another client has taken that, or it is not found yet.

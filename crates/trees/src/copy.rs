@@ -53,7 +53,7 @@ pub fn copy(client: &Client, from: &Place, into: Ino, name: &Name, watch: &mut d
     copy_since(client, from, (into, name), None, watch)
 }
 
-/// The same of a copy that was begun at `since` and cut off: what is whole is left as it is, and what is not is copied anew. Names that are
+/// The same of a copy that was begun at `since` and cut off: files that are whole stay, and others are copied anew. Names that are
 /// older stay, and are refused.
 pub fn resume_copy(
     client: &Client,
@@ -148,7 +148,7 @@ struct Job {
     attr: Attr,
     xattrs: Vec<Vec<u8>>,
     content: Body,
-    /// What a copy that was cut off had left under the name is removed.
+    /// A file that the copy which was cut off had left under the name is removed.
     is_anew: bool,
 }
 

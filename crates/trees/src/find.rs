@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::scan::scan_for;
 use crate::{Place, Seen, Watch};
 
-/// What a name has to be. A condition that is absent is met.
+/// Conditions on a name. A condition that is absent is met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// The name (not the path) matches this pattern: `*`, `?`, `[a-z]`.
@@ -49,7 +49,7 @@ pub struct Searched {
     pub names: u64,
     /// Of these, the names that meet the conditions.
     pub found: u64,
-    /// What could not be looked at.
+    /// Names that could not be looked at.
     pub refused: u64,
     /// Whether the watch ended it.
     pub stopped: bool,

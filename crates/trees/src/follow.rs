@@ -1,8 +1,9 @@
 //! A task that a server carries out as a job, over the deaths of servers.
 //!
 //! ```text
-//!   start ─▶ job ─ its server dies, stops, or gives its plates away ─▶ what completes the task? ─ a task ─▶ start, at the server that took over
-//!                                                                          └─ nothing does ─▶ Unfollowed::Ended
+//!   start ─▶ job ─▶ done
+//!     ▲       └──── its server dies, stops, or gives its plates away ─▶ does another task complete this one? ─ no ─▶ Unfollowed::Ended
+//!     └──────────── at the server that took over ◀────────────────────────────────────────────────── yes ─┘
 //! ```
 //!
 //! Invariants:
@@ -29,7 +30,7 @@ const START_PAUSE: Duration = Duration::from_millis(50);
 pub enum Unfollowed {
     /// No server began it.
     NotStarted {
-        /// What [`Task::perform`] has to do from here: the task, or what completes it after a job.
+        /// The task that [`Task::perform`] has to carry out from here: the one that was given, or another that completes it.
         task: Box<Task>,
         /// [`Refusal::Unsupported`] or [`Refusal::Invalid`] without jobs, [`Refusal::NotPermitted`] for this client,
         /// [`Refusal::Busy`] if as many run as may.
@@ -74,7 +75,7 @@ impl Task {
     /// See [`Unfollowed`].
     pub fn perform_there(&self, client: &Client, watch: &mut dyn Watch) -> Result<JobStatus, Unfollowed> {
         let mut job = Job::start(client, self).map_err(|refusal| self.not_started(refusal))?;
-        // The first job's begin: what a copy finds that is younger is its own.
+        // When the first job began: a copy that is resumed has made all files that are younger.
         let mut began = None;
         for begun in 1.. {
             let mut last = None;

@@ -130,7 +130,7 @@ impl Task {
         }
     }
 
-    /// What completes the task after a part of it was carried out by a job that began at a time: the result is then that of one time. That
+    /// The task that completes this one after a job that began at a time has done a part: the result is then that of one time. That
     /// is the task itself, or a copy that is resumed, for which the time is needed. None for changes of modes that build on the mode of
     /// before ([`ModeChange::may_repeat`]).
     pub fn again(&self, began: Option<Time>) -> Option<Task> {

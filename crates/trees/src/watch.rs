@@ -18,8 +18,8 @@ pub trait Watch {
     /// A search has found a name.
     fn found(&mut self, _found: Found) {}
 
-    /// The job `id` has ended with its server, after about so many names, and another one begins from the start. What was refused is
-    /// reported again, and what was found is found again.
+    /// The job `id` has ended with its server, after about so many names, and another one begins from the start. Refusals are
+    /// reported again, and names are found again.
     fn restarted(&mut self, _id: u64, _names: u64) {}
 
     /// Whether to end: nothing new is begun, and what is under way is waited for.

@@ -165,7 +165,7 @@ fn a_tree_is_removed_name_by_name_with_a_report_of_what_stays() {
     let Some(Totals::Removed(done)) = status.totals else { panic!("{status:?}") };
     assert_eq!((done.files, done.dirs, done.refused), (200, 3, 0));
     assert!(root.stat("/tree").is_err());
-    // What others have removed is no failure.
+    // Names that others have removed are no failure.
     let status = task.perform_there(&root, &mut Kept::default()).expect("done");
     assert_eq!((status.state, status.refused), (JobState::Done, 0));
 }

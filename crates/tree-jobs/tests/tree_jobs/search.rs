@@ -1,4 +1,4 @@
-//! Searches: what they find comes as it is found, to one client.
+//! Searches: names come as they are found, to one client.
 
 use std::time::Duration;
 

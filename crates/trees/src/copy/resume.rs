@@ -5,7 +5,7 @@
 //!              ├─ directory ──────────────────────────────▶ closed to others, and its names copied
 //!              ├─ has all attributes of the original ─────▶ whole: left as it is
 //!              ├─ as a copy is made, without attributes ──▶ removed, and copied anew
-//!              └─ else: somebody has changed it ──────────▶ refused
+//!              └─ else: a user has changed it ────────────▶ refused
 //! ```
 //!
 //! Invariants:
@@ -83,7 +83,7 @@ impl Work<'_> {
         }
     }
 
-    /// What has a name in a copy, if it was made since the copy was begun.
+    /// The inode that has a name in a copy, if it was made since the copy was begun.
     fn of_this_copy(&mut self, dir: usize, name: &Name) -> Option<Attr> {
         let (since, parent) = (self.since?, self.dir(dir).copy);
         match self.client.start_lookup(&self.client.caller(), parent, name.as_bytes()).wait() {
@@ -102,7 +102,7 @@ impl Work<'_> {
             && found.size == original.size
     }
 
-    /// Removes a copy that never got its attributes. Whatever is otherwise may be somebody's work.
+    /// Removes a copy that never got its attributes. Another file may be a user's work.
     fn remove(&mut self, dir: usize, name: &Name, found: &Attr) -> Result<(), Refusal> {
         let is_as_made = found.kind == Kind::Symlink || found.mode == Mode(0o600);
         // A copy that is finished has the time of the last access from its original.

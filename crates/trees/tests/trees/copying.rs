@@ -162,7 +162,7 @@ fn a_copy_that_was_cut_off_is_completed() {
             }
             assert_eq!(copies.len(), originals.len());
         }
-        // What is older, or was changed since, is somebody's own.
+        // Files that are older, or were changed since, belong to a user.
         client.mkdir_all("/mine/dir-1").expect("made");
         client.create_file("/mine/dir-1/small", b"mine").expect("made");
         client.mkdir_all("/later").expect("made");

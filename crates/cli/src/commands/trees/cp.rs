@@ -116,7 +116,7 @@ impl Target {
     }
 }
 
-/// What there is of the copies after their job has ended early, and what to do.
+/// The state of the copies after their job has ended early, and the next step of the user.
 fn left(client: &Client, copies: &[Copying], shown: &[PathBuf]) -> String {
     let (mut words, mut is_any) = (Vec::new(), false);
     for (Copying { into, name, .. }, path) in copies.iter().zip(shown) {
