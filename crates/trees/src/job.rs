@@ -295,7 +295,8 @@ pub fn jobs(client: &Client) -> Result<Vec<JobStatus>, Refusal> {
             }
         }
     }
-    all.sort_by_key(|job| std::cmp::Reverse(job.age));
+    // Ages are measured one after the other, and jobs may begin within less time than that takes.
+    all.sort_by_key(|job| (job.began, job.id));
     Ok(all)
 }
 
