@@ -190,9 +190,9 @@ impl Cache {
         }
     }
 
-    /// They are answered, and [`Cache::changed`] knows of it.
-    pub(crate) fn ended(&self, ops: &[Op]) {
-        if self.are_several {
+    /// They are answered, and [`Cache::changed`] knows of it. `is_known`: what has become of them is known.
+    pub(crate) fn ended(&self, ops: &[Op], is_known: bool) {
+        if self.are_several && is_known {
             ops.iter().for_each(|op| self.renames.ended(op));
         }
         let mut inner = self.inner.lock();

@@ -8,7 +8,7 @@ use chiton_model::Op;
 use chiton_namespace::permission::is_list;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
-use chiton_types::{Attr, Cred, Ino, Mode, PlateId, SessionId};
+use chiton_types::{Attr, Cred, Ino, Mode, PlateId, Refusal, SessionId};
 use chiton_wire::{Answer, Call, LeaseMode};
 
 use crate::Recalls;
@@ -75,7 +75,10 @@ fn record(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Res
         }
         _ => {}
     }
-    core.cache.ended(ops);
+    // Of one that nobody waits for any more the outcome is not known: it may still be carried out.
+    let is_open = |refusal| matches!(refusal, Refusal::Interrupted | Refusal::NotConnected | Refusal::Io);
+    let is_known = !matches!(answer, Err(CallError::Refused(refusal)) if is_open(*refusal));
+    core.cache.ended(ops, is_known);
 }
 
 impl Decorator for Invalidating {

@@ -1,7 +1,8 @@
 //! Renames that are under way between plates, by their directories.
 //!
 //! The plate that decides a rename leaves the client its lease on the other directory. Until the answer comes, what the client knew of that
-//! directory may be of before, and what it asks meanwhile as well.
+//! directory may be of before, and what it asks meanwhile as well. A rename that its caller gave up stays under way: it may be carried out
+//! at any time, and nobody will hear of it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,7 +27,7 @@ impl Renames {
         }
     }
 
-    /// It is answered, or nobody waits for its answer any more.
+    /// It is answered.
     pub(crate) fn ended(&self, op: &Op) {
         for dir in dirs(op) {
             let mut counts = self.dirs.lock();

@@ -66,7 +66,7 @@ impl Engine {
     pub fn note_greeting(&mut self, session: SessionId, client: u64, decouples: bool) {
         // A decoupled client's engine holds what was decoupled already.
         let is_realm = self.is_realm();
-        self.clients.sessions.is_of_client(session, client);
+        self.clients.sessions.note_client(session, client);
         if let Some(session) = self.clients.sessions.get_mut(session) {
             session.decouples = decouples && !is_realm;
         }

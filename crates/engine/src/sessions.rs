@@ -154,7 +154,7 @@ impl Sessions {
     }
 
     /// The client of a session is known by this number (0: by none).
-    pub(crate) fn is_of_client(&mut self, id: SessionId, client: u64) {
+    pub(crate) fn note_client(&mut self, id: SessionId, client: u64) {
         let Some(session) = self.by_id.get_mut(&id) else { return };
         let before = std::mem::replace(&mut session.client, client);
         if self.by_client.get(&before) == Some(&id) {
