@@ -265,8 +265,10 @@ fn plates_go_to_those_that_live() {
 #[test]
 fn standby_replaces_the_first_that_dies() {
     let cluster = Cluster::new();
-    let [one, two] = [cluster.join(1, true), cluster.join(2, false)];
-    // Alone the standby has to take them. The leader is the standby, and gives the plates to the other.
+    let one = cluster.join(1, true);
+    // Alone the standby has to take them.
+    cluster.await_plates(&[(1, 4)]);
+    let two = cluster.join(2, false);
     cluster.await_plates(&[(1, 4), (2, 0)]);
     let client = cluster.client(&[1, 2]);
     grow(&client, "before");

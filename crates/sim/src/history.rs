@@ -427,6 +427,7 @@ pub enum Happened {
         dirs: Vec<Ino>,
         /// When the call was sent.
         asked: Duration,
+        /// But for sessions of the same client with other plates.
         believers: Vec<SessionId>,
     },
     /// The tree as a fresh reader found it, when nothing else was under way.

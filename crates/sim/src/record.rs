@@ -196,7 +196,7 @@ impl Recorder {
     /// A server answers an operation that changed names and was sent at `asked`.
     pub fn names_changed(&self, session: SessionId, dirs: &[Ino], asked: Duration) {
         if !dirs.is_empty() {
-            let believers = self.0.lock().believers();
+            let believers = self.0.lock().other_believers(session);
             self.push(Happened::NamesChanged { session, dirs: dirs.to_vec(), asked, believers });
         }
     }
@@ -233,6 +233,15 @@ impl State {
     fn believers(&self) -> Vec<SessionId> {
         let now = scheduler().now();
         self.believes.iter().filter(|(_, until)| **until > now + LOOK).map(|(session, _)| *session).collect()
+    }
+
+    /// Those of other clients: a client keeps its leases with other plates when it renames between plates.
+    fn other_believers(&self, session: SessionId) -> Vec<SessionId> {
+        let client =
+            |session: &SessionId| self.sessions.get(session).map(|(client, life, _)| (*client, *life));
+        let own = client(&session);
+        let believers = self.believers().into_iter();
+        believers.filter(|other| *other == session || own.is_none() || client(other) != own).collect()
     }
 
     fn line(&mut self, now: Duration, line: String) {

@@ -283,8 +283,8 @@ fn limits_are_checked_at_both_ends() {
     assert_eq!(back.identity, "é".repeat(IDENTITY_BYTES_MAX / 2));
     bytes.clear();
     Hello { identity: String::new(), ..hello }.encode(&mut bytes);
-    // Behind the identity: number of resends, flag, plate.
-    let rest = bytes.split_off(bytes.len() - 7);
+    // Behind the identity: number of resends, flag, plate, number of the client.
+    let rest = bytes.split_off(bytes.len() - 15);
     assert_eq!(bytes.pop(), Some(0), "the length of the identity");
     for (len, fits) in [(IDENTITY_BYTES_MAX, true), (IDENTITY_BYTES_MAX + 1, false)] {
         let mut bytes = bytes.clone();
