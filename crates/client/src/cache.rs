@@ -190,10 +190,12 @@ impl Cache {
         }
     }
 
-    /// They are answered, and [`Cache::changed`] knows of it. `is_known`: what has become of them is known.
-    pub(crate) fn ended(&self, ops: &[Op], is_known: bool) {
-        if self.are_several && is_known {
-            ops.iter().for_each(|op| self.renames.ended(op));
+    /// They are answered, and [`Cache::changed`] knows of it. `is_known`: whether the outcome of the
+    /// operation at this place is known.
+    pub(crate) fn ended(&self, ops: &[Op], is_known: impl Fn(usize) -> bool) {
+        if self.are_several {
+            let known = ops.iter().enumerate().filter(|(at, _)| is_known(*at));
+            known.for_each(|(_, op)| self.renames.ended(op));
         }
         let mut inner = self.inner.lock();
         ops.iter().for_each(|op| inner.complete.ended(op));

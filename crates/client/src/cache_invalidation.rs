@@ -9,7 +9,7 @@ use chiton_namespace::permission::is_list;
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread;
 use chiton_types::{Attr, Cred, Ino, Mode, PlateId, Refusal, SessionId};
-use chiton_wire::{Answer, Call, LeaseMode};
+use chiton_wire::{Answer, Call, Failure, LeaseMode};
 
 use crate::Recalls;
 use crate::cache::Since;
@@ -75,10 +75,22 @@ fn record(core: &Core, recalls: &Recalls, since: Since, ops: &[Op], answer: &Res
         }
         _ => {}
     }
-    // Of one that nobody waits for any more the outcome is not known: it may still be carried out.
+    core.cache.ended(ops, |at| is_outcome_known(answer, at));
+}
+
+/// Whether the client knows what has become of an operation of a call. One whose caller gave up may still be carried out.
+fn is_outcome_known(answer: &Result<Answer, CallError>, at: usize) -> bool {
     let is_open = |refusal| matches!(refusal, Refusal::Interrupted | Refusal::NotConnected | Refusal::Io);
-    let is_known = !matches!(answer, Err(CallError::Refused(refusal)) if is_open(*refusal));
-    core.cache.ended(ops, is_known);
+    match answer {
+        Ok(Answer::Batch(results)) => match results.get(at) {
+            Some(Err(Failure::Refused(refusal))) => !is_open(*refusal),
+            Some(Err(Failure::SessionGone)) => false,
+            // A batch that stops carries out none of the rest.
+            _ => true,
+        },
+        Err(CallError::Refused(refusal)) => !is_open(*refusal),
+        _ => true,
+    }
 }
 
 impl Decorator for Invalidating {
@@ -238,5 +250,24 @@ impl Underway for RecordedCall {
         let answer = self.underway.take().expect("a call is not waited for after its end").wait();
         record(&self.core, self.service.recalls(), self.since, &self.ops, &answer);
         answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outcome_of_an_operation_that_was_given_up_is_not_known() {
+        let given_up = [Refusal::Interrupted, Refusal::NotConnected, Refusal::Io];
+        for refusal in given_up {
+            assert!(!is_outcome_known(&Err(CallError::Refused(refusal)), 0), "{refusal:?}");
+        }
+        assert!(is_outcome_known(&Err(CallError::Refused(Refusal::NotEmpty)), 0));
+        assert!(is_outcome_known(&Err(CallError::NeedGroups), 0));
+        let refused = |refusal| Err(Failure::Refused(refusal));
+        let results = vec![refused(Refusal::Exists), refused(Refusal::Io), Err(Failure::SessionGone)];
+        let batch = Ok(Answer::Batch(results));
+        assert_eq!([0, 1, 2, 3].map(|at| is_outcome_known(&batch, at)), [true, false, false, true]);
     }
 }

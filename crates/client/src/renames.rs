@@ -1,8 +1,8 @@
 //! Renames that are under way between plates, by their directories.
 //!
-//! The plate that decides a rename leaves the client its lease on the other directory. Until the answer comes, what the client knew of that
-//! directory may be of before, and what it asks meanwhile as well. A rename that its caller gave up stays under way: it may be carried out
-//! at any time, and nobody will hear of it.
+//! The plate that decides a rename leaves the client its lease on the other directory. Until the answer comes, names and attributes that the
+//! client has of that directory, or asks for, may be those from before the rename. A rename that its caller gave up counts as under way for
+//! ever: it may be carried out at any time, and the client will not learn of it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -35,7 +35,7 @@ pub(crate) enum Found {
     Absent,
 }
 
-/// What a server answers, or why it does not.
+/// A server's answer, or its failure to give one.
 pub(crate) type Asked<T> = Outcome<Result<T, Failure>>;
 
 impl Client {

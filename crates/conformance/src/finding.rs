@@ -1,19 +1,19 @@
-//! What a check finds.
+//! The findings of a check.
 
 use std::fmt::Debug;
 
-/// What a server did otherwise than its clause says.
+/// A difference between a server and a clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The step of the check.
     pub step: String,
-    /// What the clause says.
+    /// The behaviour that the clause demands.
     pub expected: String,
-    /// What the server did.
+    /// The server's behaviour.
     pub seen: String,
 }
 
-/// Why a check did not pass.
+/// The reason for which a check did not pass.
 #[derive(Clone, Debug)]
 pub(crate) enum Finding {
     Failed(Difference),

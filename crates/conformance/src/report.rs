@@ -25,7 +25,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What became of a check.
+/// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Passed,

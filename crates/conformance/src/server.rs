@@ -42,7 +42,7 @@ struct Recalls {
     seen: Mutex<Vec<Ino>>,
 }
 
-/// What a server says in its welcome.
+/// The contents of a server's welcome.
 struct Greeted {
     session: (SessionId, u64),
     shards: u16,

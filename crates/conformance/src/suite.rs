@@ -27,7 +27,7 @@ pub struct Target {
     pub path: Vec<Name>,
 }
 
-/// Why the suite cannot be run.
+/// The reason for which the suite cannot be run.
 #[derive(Debug)]
 pub enum SuiteError {
     /// There is no connection to the server.

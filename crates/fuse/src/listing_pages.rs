@@ -40,7 +40,7 @@ impl Page {
         entry: &Listed,
         remembered: impl FnOnce(&Name) -> Option<Lookup>,
     ) -> Option<Option<Listed>> {
-        // What had no attributes, as what another client decouples, is asked for again.
+        // An entry without attributes, as one that another client has decoupled, is asked for again.
         entry.entry.as_ref()?;
         Some(match remembered(&entry.name)? {
             Lookup::Absent { .. } => None,
@@ -52,7 +52,7 @@ impl Page {
     }
 }
 
-/// What was read ahead of the kernel in one open directory.
+/// Entries that were read ahead of the kernel in one open directory.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     page: Option<Page>,
@@ -84,7 +84,7 @@ impl Ahead {
 pub(crate) struct ListingPages(Mutex<HashMap<u64, Ahead>>);
 
 impl ListingPages {
-    /// What was read ahead at a handle. The kernel has one request of a handle under way.
+    /// Entries that were read ahead at a handle. The kernel has one request of a handle under way.
     pub(crate) fn take(&self, handle: u64) -> Ahead {
         self.0.lock().remove(&handle).unwrap_or_default()
     }

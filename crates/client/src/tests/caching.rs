@@ -126,7 +126,7 @@ fn done(cache: &Cache, recalls: &Recalls, op: &Op, outcome: &Outcome, lease: Lea
     let ops = std::slice::from_ref(op);
     cache.begins(ops);
     cache.changed(recalls, cache.since(recalls), [(op, outcome, lease)].into_iter());
-    cache.ended(ops, true);
+    cache.ended(ops, |_| true);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn in_a_directory_that_was_made_here_every_other_name_is_absent() {
     assert_eq!(cache.name(NEW, &name("b")), absent);
     let since = cache.since(&recalls);
     cache.changed(&recalls, since, [(&a, &made(51), LeaseMode::Exclusive)].into_iter());
-    cache.ended(&[a], true);
+    cache.ended(&[a], |_| true);
     assert_eq!(cache.name(NEW, &name("a")), Some((Some(Ino(51)), true)));
     let renamed = |to: &str| Op::Rename {
         from: DIR,
@@ -198,7 +198,7 @@ fn what_a_rename_changes_is_not_answered_from_the_cache_meanwhile() {
         assert_eq!(cache.name(TO, &name("y")), None, "{round} under way");
         assert_eq!(cache.name(DIR, &name("other")), Some((Some(Ino(52)), true)));
         cache.changed(&recalls, cache.since(&recalls), [(&op, &made(51), LeaseMode::None)].into_iter());
-        cache.ended(ops, true);
+        cache.ended(ops, |_| true);
     }
     cache.learn_name(&recalls, before, TO, &name("y"), None);
     assert_eq!(cache.name(TO, &name("y")), None, "an answer of before");
@@ -206,7 +206,7 @@ fn what_a_rename_changes_is_not_answered_from_the_cache_meanwhile() {
     assert_eq!(cache.name(TO, &name("y")), Some((Some(Ino(51)), true)));
     // One that its caller gave up may be carried out at any time.
     cache.begins(ops);
-    cache.ended(ops, false);
+    cache.ended(ops, |_| false);
     learn(TO, "y", None);
     learn(DIR, "x", Some(Ino(51)));
     assert_eq!((cache.name(DIR, &name("x")), cache.name(TO, &name("y"))), (None, None));

@@ -187,7 +187,7 @@ impl Attempt<'_> {
             let lease = if is_dir { LeaseMode::Shared } else { lease_on(op) };
             cache.changed(recalls, since, std::iter::once((&outline, outcome, lease)));
         }
-        cache.ended(ops, true);
+        cache.ended(ops, |_| true);
         is_queued
     }
 }

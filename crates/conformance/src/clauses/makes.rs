@@ -11,7 +11,7 @@ use crate::finding::{Outcome, failed, holds, same};
 const INLINE_MAX: usize = 8192;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4095;
-/// What an entry adds to the size of its directory.
+/// Bytes that an entry adds to the size of its directory.
 const ENTRY_BYTES: u64 = 32;
 
 pub(super) fn file(case: &Case<'_>) -> Outcome {

@@ -20,7 +20,7 @@ fn neighbours(case: &Case<'_>, dir: Ino, count: usize) -> (Ino, Vec<String>) {
     (at, candidates.filter(fits).take(count).collect())
 }
 
-/// What the results of a batch were, in short.
+/// The results of a batch, in short.
 fn in_short<T>(results: &[Result<T, Failure>]) -> Vec<Result<(), Failure>> {
     results.iter().map(|result| result.as_ref().map(drop).map_err(Clone::clone)).collect()
 }

@@ -1,9 +1,9 @@
 //! The client that asks for an operation over plates keeps its own leases on some of the rows that the operation guards.
 //!
 //! ```text
-//!   rename of a/x to b/y by C, a on plate 1, b on plate 2
-//!     C ── Rename ─▶ 1 ── Guard(b, client: C) ─▶ 2    recalls b from all but C
-//!     C ◀─ answer ── 1                                C changes what it knows of a and b
+//!   rename of a/x to b/y by C, a on plate 1, b on plate 2, which decides
+//!     C ── Rename ─▶ 2 ── Guard(a, client: C) ─▶ 1    recalls a from all but C
+//!     C ◀─ answer ── 2                                C brings its cache of a and b up to date
 //! ```
 //!
 //! Invariants:
@@ -18,26 +18,11 @@ use crate::sessions::Slot;
 
 /// The session that keeps its leases on own rows. If the link to this plate breaks, all leases of this plate are void.
 pub(super) fn keeper(op: &Op, slot: Slot) -> Slot {
-    match op {
-        Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } | Op::Link { .. } => slot,
-        Op::Make { .. }
-        | Op::MakeUnnamed { .. }
-        | Op::LinkUnnamed { .. }
-        | Op::Clone { .. }
-        | Op::SetAttr { .. }
-        | Op::Write { .. }
-        | Op::Remap { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::SetFlags { .. }
-        | Op::RemoveTree { .. }
-        | Op::Split { .. }
-        | Op::Fold { .. }
-        | Op::Reclaim { .. } => Slot::SERVER,
-    }
+    let keeps = matches!(op, Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } | Op::Link { .. });
+    if keeps { slot } else { Slot::SERVER }
 }
 
 /// Whether the client that asks keeps its leases on a row of another plate: on the directories of a rename.
 pub(super) fn keeps_elsewhere(op: &Op, ino: Ino) -> bool {
-    if let Op::Rename { from, to, .. } = op { [*from, *to].contains(&ino) } else { false }
+    matches!(op, Op::Rename { from, to, .. } if [*from, *to].contains(&ino))
 }

@@ -21,8 +21,8 @@ use super::{Guard, Peers, is_key_of_server};
 use crate::engine::Engine;
 use crate::parts::Queue;
 
-/// Whether an operation gives a directory another parent, if it is carried out on this state. Also one that cannot replace a directory by
-/// a file: which refusal it gets depends on the parents above.
+/// Whether an operation gives a directory another parent, if it is carried out on this state. Also a rename of a file over a directory, since
+/// its refusal depends on the parents above.
 pub(super) fn is_move<S: PlanState>(state: &S, op: &Op) -> Result<bool, Fault> {
     let Op::Rename { from, from_name, to, to_name, .. } = op else { return Ok(false) };
     if from == to {
