@@ -1,6 +1,7 @@
 //! The stores of a running server on one disk that keeps a log of every write, in the order in which they returned. All plates are in one
 //! log.
 
+use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +9,11 @@ use std::time::Duration;
 use chiton_engine::PeerState;
 use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
 use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
+use chiton_namespace::StoredRow;
 use chiton_objects::{ObjectError, ObjectInfo, Objects};
 use chiton_runtime::thread;
 use chiton_server::Stores;
-use chiton_types::PlateId;
+use chiton_types::{Ino, PlateId};
 use parking_lot::{Condvar, Mutex};
 
 use super::disk::{Disk, PlateDisk, Segment, Tail, Write};
@@ -202,13 +204,28 @@ impl LiveDisk {
         }
     }
 
-    /// A row of the plate that says that something is under way between it and another, in words.
+    /// A row of the plate that says that something is under way between it and another, in words: also a removed directory that still has
+    /// names, because freeing one may be under way without a row that says so.
     pub(crate) fn under_way(&self) -> Option<String> {
-        let row = |(key, value): (&Vec<u8>, &Vec<u8>)| match PeerState::decode(key, value) {
+        let of_peers = |(key, value): (&Vec<u8>, &Vec<u8>)| match PeerState::decode(key, value) {
             Ok(None | Some(PeerState::CarriedOut { .. })) => None,
             state => Some(format!("plate {} has {state:?}", self.plate)),
         };
-        self.read_plate(|disk| disk.rows.iter().find_map(row))
+        self.read_plate(|disk| {
+            let stored = || disk.rows.iter().filter_map(|(key, value)| StoredRow::decode(key, value).ok()?);
+            let removed: BTreeSet<Ino> = stored()
+                .filter_map(|row| if let StoredRow::Orphan(ino) = row { Some(ino) } else { None })
+                .collect();
+            disk.rows.iter().find_map(of_peers).or_else(|| {
+                stored().find_map(|row| match row {
+                    StoredRow::Entry { dir, name, .. } if removed.contains(&dir) => Some(format!(
+                        "plate {} has not freed {name:?} in the removed directory {dir}",
+                        self.plate
+                    )),
+                    _ => None,
+                })
+            })
+        })
     }
 
     fn write(&self, write: Write) -> Result<(), Dead> {
