@@ -192,8 +192,20 @@ impl Each {
 
     // ---- sums ---------------------------------------------------------------------------------------
 
-    /// An answer as the caller is to see it: attributes of a directory with parts are a sum over them.
+    /// An answer as the caller is to see it: attributes of a directory with parts are a sum over them. An operation that was carried out
+    /// stays so where its directory is gone by now, with the attributes that it was answered with: its caller would ask again.
     pub(super) fn summed(self: Arc<Each>, cred: Cred, answer: Result<Answer, CallError>) -> Next {
+        let carried_out = answer.as_ref().ok().filter(|answer| matches!(answer, Answer::Op { .. })).cloned();
+        match carried_out.filter(|answer| dir_attr(answer).is_some()) {
+            None => self.summed_over_parts(cred, answer),
+            Some(carried_out) => self.summed_over_parts(cred, answer).then(|summed| {
+                let is_gone = matches!(summed, Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)));
+                Next::Answer(if is_gone { Ok(carried_out) } else { summed })
+            }),
+        }
+    }
+
+    fn summed_over_parts(self: Arc<Each>, cred: Cred, answer: Result<Answer, CallError>) -> Next {
         let Some(attr) = answer.as_ref().ok().and_then(dir_attr) else { return Next::Answer(answer) };
         if !attr.is_parted() {
             self.parts.note_plain(attr.ino);
@@ -209,7 +221,7 @@ impl Each {
                     Ok(_) => return Next::Answer(Err(Refusal::Stale.into())),
                     Err(_) => return Next::Answer(of_home),
                 };
-                self.summed(cred, answer.map(|answer| with_attr(answer, attr)))
+                self.summed_over_parts(cred, answer.map(|answer| with_attr(answer, attr)))
             });
         }
         let (home, sum) = (attr.ino, attr.clone());

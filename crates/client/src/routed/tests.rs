@@ -1,5 +1,7 @@
 //! Calls over two plates of which each notes what it is asked.
 
+mod parted;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
