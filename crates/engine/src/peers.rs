@@ -366,9 +366,10 @@ impl Engine {
         self.peers.as_mut().is_some_and(|peers| std::mem::take(&mut peers.wants_commit))
     }
 
-    /// A message of another plate.
+    /// A message of another plate. Before [`Engine::greet_peers`] it is dropped: what is sent then would be of no start. The other plate says
+    /// everything again when it is greeted.
     pub fn peer(&mut self, from: PlateId, message: PeerMessage, m: &Moment) {
-        let Some(peers) = &mut self.peers else { return };
+        let Some(peers) = self.peers.as_mut().filter(|peers| peers.boot != 0) else { return };
         let Some(peer) = peers.others.get_mut(&from) else { return };
         if let PeerMessage::Hello { is_answer: true, .. } = message {
             peer.has_answered = true;
@@ -442,14 +443,17 @@ impl Engine {
         }
     }
 
-    /// Another plate is there, for the first time or anew. What was on its way to it or from it is lost.
+    /// Another plate is there, for the first time or anew. What was on its way to it or from it is lost, but not if its greeting is the answer to
+    /// that of this plate, and another came before. A guard that is asked for twice would be there again after its operation has ended.
     fn greeted(&mut self, from: PlateId, is_answer: bool, boot: u64, carried_out: u64, m: &Moment) {
         self.settle_effects(from, carried_out);
         self.return_tokens(m.durable);
-        if self.peers.as_ref().is_some_and(|peers| peers.others[&from].boot != boot) {
-            // An earlier start asked: the new one must not take the answer for one of its own.
-            self.drop_tasks(|task| task.asked_by_peer().is_some_and(|(by, _)| *by == from));
-        }
+        let is_known = self.peers.as_ref().is_some_and(|peers| peers.others[&from].boot == boot);
+        // An earlier start asked: the new one must not take the answer for one of its own. For guards it asks again after each greeting.
+        self.drop_tasks(|task| {
+            let is_void = |message: &PeerMessage| !is_known || matches!(message, PeerMessage::Guard { .. });
+            task.asked_by_peer().is_some_and(|(by, message)| *by == from && is_void(message))
+        });
         let Some(peers) = &mut self.peers else { return };
         let peer = peers.others.get_mut(&from).expect("checked by the caller");
         if std::mem::replace(&mut peer.boot, boot) != boot {
@@ -481,7 +485,8 @@ impl Engine {
         for message in peers.carried.asked_of(from) {
             peers.send(from, message, &mut self.queue);
         }
-        let questions = peers.asked_of(from).into_iter().chain(peers.asked_of_subtrees(from));
+        let guards = if is_known && is_answer { Vec::new() } else { peers.asked_of(from) };
+        let questions = guards.into_iter().chain(peers.asked_of_subtrees(from));
         let questions = questions.chain(peers.asked_of_policies(&self.shards.ns, from));
         for question in questions.collect::<Vec<_>>() {
             peers.send(from, question, &mut self.queue);

@@ -24,6 +24,7 @@ use super::Peers;
 use crate::moment::Health;
 use crate::parts::Queue;
 use crate::step::{Command, Step};
+use crate::wait_queue::Task;
 
 fn check(seeds: std::ops::Range<u64>, plates: u16, clients: usize, faults: (usize, usize)) {
     check_load(Load::Mixed, seeds, plates, clients, faults);
@@ -293,6 +294,62 @@ fn a_guard_waits_while_the_disk_is_full() {
         cluster.run(0, 0);
         assert!(matches!(cluster.clients[0].sent[rmdir].answer, Some(Ok(_))), "{health:?}");
     }
+    cluster.check();
+}
+
+/// A plate that began operations before it knows its start would give them the keys of earlier ones.
+#[test]
+fn a_plate_that_is_greeted_before_it_has_greeted_says_nothing() {
+    let mut cluster = Cluster::new(1, 2, 1, Load::Mixed);
+    cluster.clients[0].ops_left = 0;
+    cluster.run(0, 0);
+    let durable = cluster.crash_ungreeted(1);
+    cluster.nodes[0].engine.greet_peer(PlateId(1));
+    cluster.take(0);
+    while cluster.step() {}
+    let peers = cluster.nodes[1].engine.peers.as_ref().expect("several plates");
+    assert!(peers.opened_at.is_none() && peers.others[&PlateId(0)].boot == 0);
+    cluster.greet_from(1, durable);
+    cluster.run(0, 0);
+    cluster.check();
+}
+
+/// The second of two requests for one guard would take it again when the operation has ended, and nobody would return it.
+#[test]
+fn plates_that_greet_each_other_at_once_ask_once_for_each_guard() {
+    let mut cluster = Cluster::new(1, 2, 1, Load::Mixed);
+    cluster.clients[0].ops_left = 0;
+    let names = (0..8u8).map(|n| Name::new(&[b'a' + n]).expect("a name"));
+    let name = names.into_iter().find(|name| {
+        let op = Op::Make { parent: Ino::ROOT, name: name.clone(), make: Make::Dir, mode: Mode(0o755) };
+        cluster.send(0, op);
+        cluster.run(0, 0);
+        cluster.dirs.last().is_some_and(|ino| cluster.plates.of(*ino) == Some(PlateId(1)))
+    });
+    let name = name.expect("some of eight names are born on the other plate");
+    cluster.nodes[1].m.health = Health::Full;
+    let rmdir = cluster.send(0, Op::Rmdir { parent: Ino::ROOT, name });
+    while cluster.step() {}
+    for one_is_lost in [false, true] {
+        cluster.links.clear();
+        for (at, other) in [(0, PlateId(1)), (1, PlateId(0))] {
+            cluster.nodes[at].engine.greet_peer(other);
+            cluster.take(at);
+        }
+        if one_is_lost {
+            // One greeting is lost.
+            cluster.links.remove(&(0, 1));
+        }
+        while cluster.step() {}
+        let engine = &cluster.nodes[1].engine;
+        let is_guard = |task: &Task| matches!(task.asked_by_peer(), Some((_, PeerMessage::Guard { .. })));
+        assert_eq!(engine.queue.waiting.select(|task, _| is_guard(task)).len(), 1, "{one_is_lost}");
+    }
+    cluster.nodes[1].m.health = Health::Good;
+    cluster.nodes[1].engine.room_changed();
+    cluster.take(1);
+    cluster.run(0, 0);
+    assert!(matches!(cluster.clients[0].sent[rmdir].answer, Some(Ok(_))));
     cluster.check();
 }
 

@@ -66,6 +66,8 @@ pub(super) struct Cluster {
     pub(super) fault_every: usize,
     /// How often plates had nothing to free since they heard or wrote something.
     pub(super) idle: BTreeMap<usize, usize>,
+    /// Recalls that each plate has sent.
+    pub(super) recalls: Vec<usize>,
 }
 
 /// What may happen next.
@@ -102,6 +104,7 @@ impl Cluster {
             seed,
             fault_every: 40,
             idle: BTreeMap::new(),
+            recalls: vec![0; usize::from(plate_count)],
         };
         for at in 0..cluster.nodes.len() {
             cluster.commit_all(at);
@@ -135,6 +138,7 @@ impl Cluster {
                         }
                     }
                     Command::Recall(holder, Recall { id, .. }) => {
+                        self.recalls[at] += 1;
                         let node = &mut self.nodes[at];
                         node.engine.recall_done(holder, id, &node.m);
                     }
@@ -351,6 +355,12 @@ impl Cluster {
 
     /// A plate dies and starts anew: its journal keeps what was durable, and messages on their way are lost.
     pub(super) fn crash(&mut self, at: usize) {
+        let durable = self.crash_ungreeted(at);
+        self.greet_from(at, durable);
+    }
+
+    /// A plate dies and is started anew, and has not greeted the others yet. Up to where its journal was durable.
+    pub(super) fn crash_ungreeted(&mut self, at: usize) -> Position {
         let dead = &mut self.nodes[at];
         let durable = dead.m.durable;
         let line = format!("PLATE {at} CRASHES, durable {durable}");
@@ -362,6 +372,12 @@ impl Cluster {
         self.trace(|| line);
         self.nodes[at] = start(plate, self.plates, (rows, frames), boot, mono);
         self.commit_all(at);
+        durable
+    }
+
+    /// A plate that was started anew greets the others, and clients send again what it has lost: what comes after `durable`.
+    pub(super) fn greet_from(&mut self, at: usize, durable: Position) {
+        let boot = self.nodes[at].boot;
         self.nodes[at].engine.greet_peers(boot);
         self.take(at);
         for client in 0..self.clients.len() {
