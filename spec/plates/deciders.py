@@ -1,6 +1,6 @@
 """An operation at the plate that decides it: it begins, takes guards one after the other, and is decided or refused."""
 from namespace import TOKEN, Broken, born, plan, refuted, touched, victim_of
-from state import ASKED, ASKING, PH, BOOT, LOG, DUR, GUARDS, OPS, PLACES
+from state import ASKED, ASKING, IN_ORDER, PH, BOOT, LOG, DUR, GUARDS, OPS, PLACES
 
 
 class Deciders:
@@ -10,13 +10,20 @@ class Deciders:
         have = dict(plate[OPS]).get(key)
         op = dict(have or ()).get(ASKED) or self.asked(st, key)
         target = self.target(op)
+        held = [x for x in dict(have or ()) if self.w.home[x] >= 0]
+        returned = self.unguard(self.set_op(st, p, key, None), p, lambda g: g[1:3] == (p, key))
         if have is None:
             if self.row(st, target) is None and self.on["unborn_parks"] and self.may_be_born(st, target):
                 return
             if self.on["again_after_return"] and (any(m[4] == key and m[2:4] == (p, plate[BOOT]) for m in st[2]) or any(
                     g[1:] == (p, key, plate[BOOT]) for other in st[0] for g in other[GUARDS])):
                 return
-            yield f"plate {p} begins {key} {op}", self.set_op(st, p, key, ((ASKED, op),) if self.is_routed(key) or victim_of(op) in self.w.huge else ())
+            first = ((ASKED, op),) if self.is_routed(key) or victim_of(op) in self.w.huge else ()
+            attempts = sum(f[0] == "grd" and f[3] == key for other in st[0] for f in other[LOG])
+            if op[0] != "unlink" or attempts <= plate[BOOT]:  # once in a start; then it is to take all in the order
+                yield f"plate {p} begins {key} {op}", self.set_op(st, p, key, first)
+            if op[0] == "unlink" and attempts:
+                yield f"plate {p} begins {key} {op}, in the order", self.set_op(st, p, key, first + ((IN_ORDER, True),))
             return
         order = self.needs(st, op, dict(have))
         missing = [r for r in order if r not in dict(have)]
@@ -28,12 +35,11 @@ class Deciders:
             if other and not self.on["look_again"]:
                 yield from self.refuse(st, p, key, op)
                 return
-            if other and (not missing or self.on["list_at_decision"] or not dict(have).keys() - {ASKED, ASKING}):
+            if other and (not missing or self.on["list_at_decision"] or not dict(have).keys() - {ASKED, ASKING, IN_ORDER}):
                 yield from self.redirect(st, p, key, op, other)
                 return
         if missing and self.on["parts_in_order"] and not asked and any(r in dict(have) for r in order[order.index(missing[0]):]):
-            new = self.unguard(self.set_op(st, p, key, None), p, lambda g: g[1:3] == (p, key))
-            yield f"plate {p} returns what it holds for {key}, to begin again", new
+            yield f"plate {p} returns what it holds for {key}, to begin again", returned
             return
         if missing and self.on["replan_each_guard"]:
             known = lambda ino: self.row(st, ino) if self.w.home[ino] == p else dict(have)[ino]
@@ -44,7 +50,12 @@ class Deciders:
             r = missing[0]
             q = self.w.home[r]
             other = st[0][q]
-            if any(g[0] == r and g[1:3] != (p, key) for g in other[GUARDS]) or self.is_leased(st, r, key):
+            is_taken = any(g[0] == r and g[1:3] != (p, key) for g in other[GUARDS])
+            is_late = q == p and any((self.w.home[x], x) > (q, r) for x in held)
+            if is_taken and is_late and self.on["gives_way"]:
+                yield f"plate {p} returns what it holds for {key}, to take all in the order", returned
+                return
+            if is_taken or self.is_leased(st, r, key):
                 return
             if self.is_move(op) and self.on["place_recalled"] and r in self.moved(op)[:None if self.on["exchange_recalls_both"] else 1]:
                 if self.on["place_waits"] and not all(self.met(st, q, x) for x in range(self.w.n) if x != q):

@@ -34,7 +34,7 @@ from namespace import TOKEN, Broken, check_tree
 from peers import Peers
 from routes import Routes
 from rules import RULES
-from state import State, READS, ASKED, ASKING, PH, LOG, DUR, GUARDS, OPS, MET
+from state import State, READS, ASKED, ASKING, IN_ORDER, PH, LOG, DUR, GUARDS, OPS, MET
 
 
 class World:
@@ -44,7 +44,7 @@ class World:
         self.args = (homes, rows, scripts, crashes, deaths, breaks)
         self.token_last, self.leases = token_last, leases or {}     # leases: row → the client that may cache it
         self.home = dict(homes)
-        self.home[TOKEN], self.home[ASKED], self.home[ASKING] = 0, -1, -1
+        self.home[TOKEN], self.home[ASKED], self.home[ASKING], self.home[IN_ORDER] = 0, -1, -1, -1
         self.moves, self.takeover = moves, takeover                 # plates that go to another server; also while it lives
         self.huge = huge                                            # directories that may be split
         self.n = max(self.home.values()) + 1

@@ -8,6 +8,7 @@ RULES = {
     "effects_first": "in the window effects of other plates come before clients' resends",
     "windows_end_together": "operations that were not answered wait until all plates are done with those that were",
     "own_rows_in_order": "the decider takes its own rows as guards too, in the one order",
+    "gives_way": "an unlink that takes its own rows last, and finds one guarded, returns all and takes them in the order",
     "declare_decided": "a plate also declares the guards of operations that it decided and that are not yet applied there",
     "replan_each_guard": "with each guard the operation is planned again, and ends at once if the rows that it holds refute it",
     "drop_old_grants": "a grant counts only on the connection on which it was asked",

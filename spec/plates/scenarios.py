@@ -455,7 +455,7 @@ def attribute_scenarios(s, World, huge):
 
 # Which scenario notices that a rule is missing.
 NOTICED = [
-    ("own_rows_in_order", "unlink-rename"), ("own_rows_in_order", "opposite"), ("guard_durable", "emptied"),
+    ("own_rows_in_order", "unlink-rename"), ("gives_way", "unlink-rename"), ("own_rows_in_order", "opposite"), ("guard_durable", "emptied"),
     ("guard_durable", "unlink-link"), ("effect_durable", "rmdir"), ("effect_durable", "mkdir"),
     ("guards_survive_decider", "rmdir"), ("guards_survive_decider", "unlink-link"), ("old_guards_fall", "unlink-rename"),
     ("window_waits_for_plates", "rmdir"), ("effects_first", "unlink-link"),

@@ -10,6 +10,7 @@ from rules import RULES
 READS = ("look", "fsync", "list", "stat")
 ASKED = "!asked"          # in an operation under way: the operation with parts in the place of their home
 ASKING = "!asking"        # likewise: the row whose guard it has asked for
+IN_ORDER = "!in order"    # likewise: an unlink takes its own rows in their order, and not last
 
 # plate:  (phase, boot, log, durable, guards, ops, greeted, places)
 #   frame   ("op", key, event, ((plate, number)...)) | ("eff", from, number, event);  key = (client, index)
@@ -69,7 +70,7 @@ class State:
         return [ino for ino, is_dir in ((op[5], op[6]), (op[7], op[8] if op[0] == "exchange" else False)) if is_dir]
 
     def needs(self, st, op, have):
-        """Rows on which the decision rests, in the order (plate, inode); births need none."""
+        """Rows on which the decision rests, in the order (plate, inode), an unlink's own ones last at first; births need none."""
         d = self.decider(op)
         rows = {op[1]} if op[0] in ("mkdir", "create") else set(touched(op))
         if op[0] == "split":
@@ -88,7 +89,8 @@ class State:
             rows = {r for r in rows if self.w.home[r] != d}
         if self.is_move(op) and self.on["token"]:
             rows.add(TOKEN)
-        return sorted(rows, key=lambda r: (r == TOKEN and self.w.token_last, self.w.home[r], r))
+        own_last = op[0] == "unlink" and IN_ORDER not in have
+        return sorted(rows, key=lambda r: (r == TOKEN and self.w.token_last, own_last and self.w.home[r] == d, self.w.home[r], r))
 
     @staticmethod
     def find(log, key):

@@ -10,6 +10,8 @@
 //! Invariants:
 //! - Guards are taken one by one in the order of [`Row`], own rows among them. An operation that holds guards waits for rows that
 //!   come later in that order, for leases of clients, and for nothing else of other operations.
+//! - An unlink takes own rows last, so that others can change its directory while it waits for the inode's plate. If another operation
+//!   has an own row that comes earlier in the order, the unlink returns all, and takes them in the order.
 //! - Guards on own rows are in memory: an operation that a crash interrupts is sent again, and takes them anew.
 //! - A directory gets another parent, a policy changes, and a client removes a tree, only by an operation that holds the token
 //!   ([`super::moves`]).
@@ -46,6 +48,8 @@ pub(crate) struct Crossing {
     attempt: u64,
     /// It was answered before the start: guards of its attempts in earlier starts are its own.
     takes_over: bool,
+    /// The attempt before took its own rows last, and another operation had one of them: this one takes all in their order.
+    in_order: bool,
     /// Rows that the attempt before needed.
     hinted: BTreeSet<Row>,
     /// Rows that this attempt needs, as far as it knows.
@@ -277,7 +281,8 @@ impl Peers {
         let Some(crossing) = self.crossings.get_mut(&key) else { return };
         let plates = crossing.plates();
         let hinted = std::mem::take(&mut crossing.wanted);
-        *crossing = Crossing { attempt, takes_over: crossing.takes_over, hinted, ..Crossing::default() };
+        let (takes_over, in_order) = (crossing.takes_over, crossing.in_order);
+        *crossing = Crossing { attempt, takes_over, in_order, hinted, ..Crossing::default() };
         self.release(key, plates, queue);
     }
 
@@ -469,10 +474,13 @@ impl Engine {
                 wanted.insert(Row::TOKEN);
             }
             crossing.wanted = wanted;
-            let mut rows = crossing.hinted.union(&crossing.wanted);
-            // One that frees a name looks at its own rows when all others are there.
-            let is_taken = |row: &Row| crossing.held.contains_key(row) || (frees && row.plate == plate);
-            let Some(&next) = rows.find(|row| !is_taken(row)) else {
+            let rows: Vec<Row> = crossing.hinted.union(&crossing.wanted).copied().collect();
+            let mut missing = rows.into_iter().filter(|row| !crossing.held.contains_key(row)).peekable();
+            let first = missing.peek().copied();
+            // Own rows are free for other operations while one that takes them last waits for the rest.
+            let own_last = frees || (matches!(op, Op::Unlink { .. }) && !crossing.in_order);
+            let of_other = if own_last { missing.find(|row| row.plate != plate) } else { first };
+            let Some(next) = of_other.or(first.filter(|_| !frees)) else {
                 return if frees { self.await_own_rows(key) } else { Ok(()) };
             };
             let is_late = crossing.held.last_key_value().is_some_and(|(last, _)| *last > next);
@@ -494,6 +502,7 @@ impl Engine {
                 crossing.held.insert(next, Held::Own);
             } else {
                 let peers = self.peers.as_mut().expect("looked at above");
+                peers.crossings.get_mut(&key).expect("looked at above").in_order = true;
                 peers.begin_again(key, &mut self.queue);
                 self.wake_unguarded();
             }

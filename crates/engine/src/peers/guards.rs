@@ -14,6 +14,7 @@ use chiton_wire::{DECOUPLINGS, GuardedRow, LeaseMode, OpKey, PeerMessage, TOKEN}
 use smallvec::smallvec;
 
 use super::Guard;
+use super::keeper::ends;
 use crate::engine::Engine;
 use crate::fold::FOLDED_MAX;
 use crate::moment::Moment;
@@ -78,7 +79,11 @@ impl Engine {
                 Err(Stop::Fail(_)) => return Err(Stop::Wait(Wait::Room)),
                 may_change => may_change?,
             }
-            let keeper = self.clients.sessions.slot_of_client(client).unwrap_or(Slot::SERVER);
+            let attr = self.shards.ns.attr(ino)?;
+            // What is asked for by a name is a directory of a rename.
+            let keeps = name.is_some() || ends(&attr, self.clients.opens.is_open(ino));
+            let slot = self.clients.sessions.slot_of_client(client).filter(|_| keeps);
+            let keeper = slot.unwrap_or(Slot::SERVER);
             self.await_leases(ino, keeper, false, m)?;
         }
         let OpKey { session, seq } = key;

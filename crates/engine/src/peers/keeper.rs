@@ -8,11 +8,12 @@
 //!
 //! Invariants:
 //! - The answer brings the client's cache up to date, as it does after an operation on one plate.
-//! - While the operation is under way the client's cache answers nothing about a row of another plate on which it keeps a lease this way. If
+//! - While a rename is under way the client's cache answers nothing about a directory of another plate on which it keeps a lease this way. If
 //!   the deciding plate dies before its answer arrives, others may see the change before the client does.
+//! - The client keeps leases on a file that its unlink takes the last name from only while nobody has the file open.
 
 use chiton_model::Op;
-use chiton_types::Ino;
+use chiton_types::{Attr, Ino, Kind};
 
 use crate::sessions::Slot;
 
@@ -22,7 +23,14 @@ pub(super) fn keeper(op: &Op, slot: Slot) -> Slot {
     if keeps { slot } else { Slot::SERVER }
 }
 
-/// Whether the client that asks keeps its leases on a row of another plate: on the directories of a rename.
+/// Whether the client that asks keeps its leases on a row of another plate: on the directories of a rename, and on a file that an unlink
+/// ends ([`ends`]).
 pub(super) fn keeps_elsewhere(op: &Op, ino: Ino) -> bool {
-    matches!(op, Op::Rename { from, to, .. } if [*from, *to].contains(&ino))
+    matches!(op, Op::Unlink { .. })
+        || matches!(op, Op::Rename { from, to, .. } if [*from, *to].contains(&ino))
+}
+
+/// Whether an unlink of another plate ends an own row: nobody can look at it afterwards.
+pub(super) fn ends(attr: &Attr, is_open: bool) -> bool {
+    attr.kind != Kind::Dir && attr.nlink == 1 && !is_open
 }

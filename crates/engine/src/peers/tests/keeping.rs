@@ -1,4 +1,4 @@
-//! Leases of clients on directories between which they rename.
+//! Leases of clients on directories between which they rename, and on files that they remove.
 
 use chiton_model::{Make, Op, RenameHow};
 use chiton_types::{Cred, Epoch, Ino, Mode, Name, PlateId, Seq};
@@ -6,6 +6,7 @@ use chiton_wire::{Call, LeaseMode, Query, Request};
 
 use super::cluster::{Cluster, session};
 use super::load::Load;
+use crate::moment::Health;
 
 fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).expect("a name")
@@ -42,6 +43,47 @@ impl Cluster {
         }
     }
 
+    /// A directory of the root on the other plate.
+    fn make_dir_elsewhere(&mut self) -> Ino {
+        let dir = (0..8).find_map(|n| {
+            let (name, mode) = (name(&format!("d{n}")), Mode(0o755));
+            self.send(0, Op::Make { parent: Ino::ROOT, name, make: Make::Dir, mode });
+            self.run(0, 0);
+            self.dirs.last().copied().filter(|ino| self.plates.of(*ino) == Some(PlateId(1)))
+        });
+        dir.expect("one of eight directories is born on the other plate")
+    }
+
+    fn make_file(&mut self, parent: Ino, text: &str) -> Ino {
+        let make = Make::File { content: Vec::new() };
+        let sent = self.send(0, Op::Make { parent, name: name(text), make, mode: Mode(0o644) });
+        self.run(0, 0);
+        self.clients[0].sent[sent].answer.expect("answered").expect("made").ino
+    }
+
+    /// A file of the other plate with a name in the root, which the first plate has.
+    fn make_file_elsewhere(&mut self, dir: Ino, text: &str) -> Ino {
+        let ino = self.make_file(dir, text);
+        let (from_name, to_name, how) = (name(text), name(text), RenameHow::Replace);
+        self.send(0, Op::Rename { from: dir, from_name, to: Ino::ROOT, to_name, how });
+        self.run(0, 0);
+        assert_eq!(self.plates.of(ino), Some(PlateId(1)));
+        ino
+    }
+
+    fn unlink(&mut self, client: usize, text: &str) -> usize {
+        self.send(client, Op::Unlink { parent: Ino::ROOT, name: name(text) })
+    }
+
+    /// How many recalls the other plate has sent while a client removed a file of it.
+    fn recalls_of_unlink(&mut self, client: usize, text: &str) -> usize {
+        let before = self.recalls[1];
+        let sent = self.unlink(client, text);
+        self.run(0, 0);
+        assert!(matches!(self.clients[client].sent[sent].answer, Some(Ok(_))), "removed");
+        self.recalls[1] - before
+    }
+
     /// Both clients look at both directories, and one renames from plate to plate: what each holds then.
     fn leases_after(&mut self, client: usize, op: Op, dirs: [(usize, Ino); 2]) -> [[LeaseMode; 2]; 2] {
         for looking in 0..2 {
@@ -60,17 +102,8 @@ fn a_rename_between_plates_takes_the_leases_on_its_directories_from_all_but_its_
     const BOTH: [LeaseMode; 2] = [LeaseMode::Shared; 2];
     let mut cluster = Cluster::new(1, 2, 2, Load::Mixed);
     cluster.clients.iter_mut().for_each(|client| client.ops_left = 0);
-    let dir = (0..8).find_map(|n| {
-        let make = Make::Dir;
-        cluster
-            .send(0, Op::Make { parent: Ino::ROOT, name: name(&format!("d{n}")), make, mode: Mode(0o755) });
-        cluster.run(0, 0);
-        cluster.dirs.last().copied().filter(|ino| cluster.plates.of(*ino) == Some(PlateId(1)))
-    });
-    let dir = dir.expect("one of eight directories is born on the other plate");
-    let make = Make::File { content: Vec::new() };
-    cluster.send(0, Op::Make { parent: Ino::ROOT, name: name("f"), make, mode: Mode(0o644) });
-    cluster.run(0, 0);
+    let dir = cluster.make_dir_elsewhere();
+    cluster.make_file(Ino::ROOT, "f");
     (0..2).for_each(|client| cluster.greet(client, client as u64 + 1));
 
     let dirs = [(0, Ino::ROOT), (1, dir)];
@@ -88,4 +121,59 @@ fn a_rename_between_plates_takes_the_leases_on_its_directories_from_all_but_its_
     cluster.greet(0, 1);
     assert_eq!(cluster.nodes[0].engine.clients.sessions.slot_of_client(2), None);
     assert!(cluster.nodes[0].engine.clients.sessions.slot_of_client(1).is_some());
+}
+
+#[test]
+fn an_unlink_takes_the_leases_on_the_file_from_all_but_its_client() {
+    let mut cluster = Cluster::new(1, 2, 2, Load::Mixed);
+    cluster.clients.iter_mut().for_each(|client| client.ops_left = 0);
+    let dir = cluster.make_dir_elsewhere();
+    (0..2).for_each(|client| cluster.greet(client, client as u64 + 1));
+    // The clients that look at the file; the first one removes it.
+    for (n, (looking, recalls)) in [(&[0][..], 0), (&[1], 1), (&[0, 1], 1)].into_iter().enumerate() {
+        let file = cluster.make_file_elsewhere(dir, &format!("f{n}"));
+        looking.iter().for_each(|client| cluster.look(*client, 1, file));
+        assert_eq!(cluster.recalls_of_unlink(0, &format!("f{n}")), recalls, "{looking:?} looked");
+    }
+    // Of a file that stays, as it has another name or is open, the client learns anew what changes.
+    let file = cluster.make_file_elsewhere(dir, "linked");
+    cluster.send(0, Op::Link { ino: file, parent: dir, name: name("other") });
+    cluster.run(0, 0);
+    cluster.look(0, 1, file);
+    assert_eq!(cluster.recalls_of_unlink(0, "linked"), 1);
+    let file = cluster.make_file_elsewhere(dir, "open");
+    cluster.look(0, 1, file);
+    let slot = cluster.nodes[1].engine.clients.sessions.get(session(1, 1)).expect("a session").slot;
+    cluster.nodes[1].engine.clients.opens.add(file, slot);
+    assert_eq!(cluster.recalls_of_unlink(0, "open"), 1);
+}
+
+/// While an unlink waits for the plate of the file, others change its directory.
+#[test]
+fn an_unlink_that_waits_for_another_plate_holds_up_no_other_operation() {
+    let mut cluster = Cluster::new(1, 2, 2, Load::Mixed);
+    cluster.clients.iter_mut().for_each(|client| client.ops_left = 0);
+    let dir = cluster.make_dir_elsewhere();
+    for n in 0..2 {
+        cluster.make_file_elsewhere(dir, &format!("f{n}"));
+    }
+    // The other plate cannot write a guard.
+    cluster.nodes[1].m.health = Health::Full;
+    let unlinks = [0, 1].map(|client| cluster.unlink(client, &format!("f{client}")));
+    while cluster.step() {}
+    let make = Make::File { content: Vec::new() };
+    let made = cluster.send(1, Op::Make { parent: Ino::ROOT, name: name("new"), make, mode: Mode(0o644) });
+    while cluster.step() {}
+    assert!(matches!(cluster.clients[1].sent[made].answer, Some(Ok(_))), "made");
+    for (client, sent) in unlinks.into_iter().enumerate() {
+        assert_eq!(cluster.clients[client].sent[sent].answer, None);
+    }
+    cluster.nodes[1].m.health = Health::Good;
+    cluster.nodes[1].engine.room_changed();
+    cluster.take(1);
+    cluster.run(0, 0);
+    for (client, sent) in unlinks.into_iter().enumerate() {
+        assert!(matches!(cluster.clients[client].sent[sent].answer, Some(Ok(_))), "removed");
+    }
+    cluster.check();
 }
