@@ -195,8 +195,8 @@ impl Each {
     /// An answer as the caller is to see it: attributes of a directory with parts are a sum over them. An operation that was carried out
     /// stays so where its directory is gone by now, with the attributes that it was answered with: its caller would ask again.
     pub(super) fn summed(self: Arc<Each>, cred: Cred, answer: Result<Answer, CallError>) -> Next {
-        let carried_out = answer.as_ref().ok().filter(|answer| matches!(answer, Answer::Op { .. })).cloned();
-        match carried_out.filter(|answer| dir_attr(answer).is_some()) {
+        let is_summed = |answer: &&Answer| matches!(answer, Answer::Op { .. }) && dir_attr(answer).is_some();
+        match answer.as_ref().ok().filter(is_summed).cloned() {
             None => self.summed_over_parts(cred, answer),
             Some(carried_out) => self.summed_over_parts(cred, answer).then(|summed| {
                 let is_gone = matches!(summed, Err(CallError::Refused(Refusal::Stale | Refusal::NotFound)));
