@@ -366,8 +366,8 @@ impl Engine {
         self.peers.as_mut().is_some_and(|peers| std::mem::take(&mut peers.wants_commit))
     }
 
-    /// A message of another plate. Before [`Engine::greet_peers`] it is dropped: what is sent then would be of no start. The other plate says
-    /// everything again when it is greeted.
+    /// A message of another plate. Before [`Engine::greet_peers`] it is dropped, since an answer would carry the number of no start. The other
+    /// plate sends everything again when it is greeted.
     pub fn peer(&mut self, from: PlateId, message: PeerMessage, m: &Moment) {
         let Some(peers) = self.peers.as_mut().filter(|peers| peers.boot != 0) else { return };
         let Some(peer) = peers.others.get_mut(&from) else { return };
@@ -443,8 +443,9 @@ impl Engine {
         }
     }
 
-    /// Another plate is there, for the first time or anew. What was on its way to it or from it is lost, but not if its greeting is the answer to
-    /// that of this plate, and another came before. A guard that is asked for twice would be there again after its operation has ended.
+    /// Another plate is there, for the first time or anew. Messages between the two may be lost, and are sent again. Requests for guards are not
+    /// sent again if this greeting answers that of this plate, and another one came before: the second of two equal requests would take the guard
+    /// after the operation has ended.
     fn greeted(&mut self, from: PlateId, is_answer: bool, boot: u64, carried_out: u64, m: &Moment) {
         self.settle_effects(from, carried_out);
         self.return_tokens(m.durable);

@@ -80,7 +80,7 @@ impl Engine {
                 may_change => may_change?,
             }
             let attr = self.shards.ns.attr(ino)?;
-            // What is asked for by a name is a directory of a rename.
+            // A request with a name is for a directory of a rename.
             let keeps = name.is_some() || ends(&attr, self.clients.opens.is_open(ino));
             let slot = self.clients.sessions.slot_of_client(client).filter(|_| keeps);
             let keeper = slot.unwrap_or(Slot::SERVER);

@@ -319,14 +319,7 @@ fn a_plate_that_is_greeted_before_it_has_greeted_says_nothing() {
 fn plates_that_greet_each_other_at_once_ask_once_for_each_guard() {
     let mut cluster = Cluster::new(1, 2, 1, Load::Mixed);
     cluster.clients[0].ops_left = 0;
-    let names = (0..8u8).map(|n| Name::new(&[b'a' + n]).expect("a name"));
-    let name = names.into_iter().find(|name| {
-        let op = Op::Make { parent: Ino::ROOT, name: name.clone(), make: Make::Dir, mode: Mode(0o755) };
-        cluster.send(0, op);
-        cluster.run(0, 0);
-        cluster.dirs.last().is_some_and(|ino| cluster.plates.of(*ino) == Some(PlateId(1)))
-    });
-    let name = name.expect("some of eight names are born on the other plate");
+    let (name, _) = cluster.make_dir_elsewhere();
     cluster.nodes[1].m.health = Health::Full;
     let rmdir = cluster.send(0, Op::Rmdir { parent: Ino::ROOT, name });
     while cluster.step() {}
@@ -370,15 +363,8 @@ fn a_move_that_is_durable_asks_for_no_commit() {
 fn a_session_that_ends_leaves_no_guards() {
     let mut cluster = Cluster::new(1, 2, 1, Load::Mixed);
     cluster.clients[0].ops_left = 0;
-    let names = (0..8u8).map(|n| Name::new(&[b'a' + n]).expect("a name"));
-    let name = names.into_iter().find(|name| {
-        let op = Op::Make { parent: Ino::ROOT, name: name.clone(), make: Make::Dir, mode: Mode(0o755) };
-        cluster.send(0, op);
-        cluster.run(0, 0);
-        cluster.dirs.last().is_some_and(|ino| cluster.plates.of(*ino) == Some(PlateId(1)))
-    });
-    let op =
-        Op::Rmdir { parent: Ino::ROOT, name: name.expect("some of eight names are born on the other plate") };
+    let (name, _) = cluster.make_dir_elsewhere();
+    let op = Op::Rmdir { parent: Ino::ROOT, name };
     let call = Call::Op { op, open: false };
     let (seq, cred) = (Seq(0), Cred::ROOT);
     let request = Request { id: 9, seq, settled: seq, epoch: Epoch(1), again: None, cred, call };

@@ -310,6 +310,18 @@ impl Cluster {
         last
     }
 
+    /// Makes directories in the root until one is born on the other of two plates: its name and number.
+    pub(super) fn make_dir_elsewhere(&mut self) -> (Name, Ino) {
+        let made = (0..8).find_map(|n| {
+            let (name, mode) = (Name::new(format!("d{n}").as_bytes()).expect("a name"), Mode(0o755));
+            self.send(0, Op::Make { parent: Ino::ROOT, name: name.clone(), make: Make::Dir, mode });
+            self.run(0, 0);
+            let last = self.dirs.last().copied();
+            last.filter(|ino| self.plates.of(*ino) == Some(PlateId(1))).map(|ino| (name, ino))
+        });
+        made.expect("one of eight directories is born on the other plate")
+    }
+
     fn is_busy(&self, client: usize) -> bool {
         self.clients[client].sent.iter().any(|sent| !sent.is_settled)
     }

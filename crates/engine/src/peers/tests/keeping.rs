@@ -43,17 +43,6 @@ impl Cluster {
         }
     }
 
-    /// A directory of the root on the other plate.
-    fn make_dir_elsewhere(&mut self) -> Ino {
-        let dir = (0..8).find_map(|n| {
-            let (name, mode) = (name(&format!("d{n}")), Mode(0o755));
-            self.send(0, Op::Make { parent: Ino::ROOT, name, make: Make::Dir, mode });
-            self.run(0, 0);
-            self.dirs.last().copied().filter(|ino| self.plates.of(*ino) == Some(PlateId(1)))
-        });
-        dir.expect("one of eight directories is born on the other plate")
-    }
-
     fn make_file(&mut self, parent: Ino, text: &str) -> Ino {
         let make = Make::File { content: Vec::new() };
         let sent = self.send(0, Op::Make { parent, name: name(text), make, mode: Mode(0o644) });
@@ -102,7 +91,7 @@ fn a_rename_between_plates_takes_the_leases_on_its_directories_from_all_but_its_
     const BOTH: [LeaseMode; 2] = [LeaseMode::Shared; 2];
     let mut cluster = Cluster::new(1, 2, 2, Load::Mixed);
     cluster.clients.iter_mut().for_each(|client| client.ops_left = 0);
-    let dir = cluster.make_dir_elsewhere();
+    let (_, dir) = cluster.make_dir_elsewhere();
     cluster.make_file(Ino::ROOT, "f");
     (0..2).for_each(|client| cluster.greet(client, client as u64 + 1));
 
@@ -127,7 +116,7 @@ fn a_rename_between_plates_takes_the_leases_on_its_directories_from_all_but_its_
 fn an_unlink_takes_the_leases_on_the_file_from_all_but_its_client() {
     let mut cluster = Cluster::new(1, 2, 2, Load::Mixed);
     cluster.clients.iter_mut().for_each(|client| client.ops_left = 0);
-    let dir = cluster.make_dir_elsewhere();
+    let (_, dir) = cluster.make_dir_elsewhere();
     (0..2).for_each(|client| cluster.greet(client, client as u64 + 1));
     // The clients that look at the file; the first one removes it.
     for (n, (looking, recalls)) in [(&[0][..], 0), (&[1], 1), (&[0, 1], 1)].into_iter().enumerate() {
@@ -153,7 +142,7 @@ fn an_unlink_takes_the_leases_on_the_file_from_all_but_its_client() {
 fn an_unlink_that_waits_for_another_plate_holds_up_no_other_operation() {
     let mut cluster = Cluster::new(1, 2, 2, Load::Mixed);
     cluster.clients.iter_mut().for_each(|client| client.ops_left = 0);
-    let dir = cluster.make_dir_elsewhere();
+    let (_, dir) = cluster.make_dir_elsewhere();
     for n in 0..2 {
         cluster.make_file_elsewhere(dir, &format!("f{n}"));
     }
