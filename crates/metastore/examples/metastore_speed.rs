@@ -54,6 +54,22 @@ fn timed<T>(what: &str, count: u64, run: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Gets of rows that are there and of rows that are not, in random order.
+fn reads(store: &FjallMetastore, world: &SeededWorld, pairs: u64, when: &str) {
+    let some = || world.random() % pairs;
+    let get = |what: &str, key: &mut dyn FnMut() -> Vec<u8>, present: bool| {
+        timed(&format!("get {what}, {when}"), READS, || {
+            for _ in 0..READS {
+                assert_eq!(store.get(&key()).expect("get").is_some(), present);
+            }
+        });
+    };
+    get("entry", &mut || entry_key(some()), true);
+    get("inode", &mut || inode_key(some()), true);
+    get("absent entry", &mut || [entry_key(some()).as_slice(), b"x"].concat(), false);
+    get("absent inode", &mut || inode_key(pairs + some()), false);
+}
+
 fn main() {
     let mut args = std::env::args_os().skip(1);
     let dir = args.next().map(PathBuf::from).expect("usage: metastore_speed DIRECTORY [PAIRS]");
@@ -84,26 +100,16 @@ fn main() {
         println!("{when:36} {:10.1} bytes a pair ({stats:?})", stats.disk_bytes as f64 / pairs as f64);
     };
     report("on disk at once", &store);
+    let world = SeededWorld::new(1);
+    reads(&store, &world, pairs, "at once");
     timed("settle (pairs)", pairs, || store.settle().expect("settle"));
     // Tables that compaction has replaced go when the store is opened.
     store.close().expect("close");
     let store = FjallMetastore::open(&dir, FjallOptions::default()).expect("open");
     report("on disk, settled", &store);
 
-    let world = SeededWorld::new(1);
     for round in ["first", "second"] {
-        let some = || world.random() % pairs;
-        let get = |what: &str, key: &mut dyn FnMut() -> Vec<u8>, present: bool| {
-            timed(&format!("get {what}, {round}"), READS, || {
-                for _ in 0..READS {
-                    assert_eq!(store.get(&key()).expect("get").is_some(), present);
-                }
-            });
-        };
-        get("entry", &mut || entry_key(some()), true);
-        get("inode", &mut || inode_key(some()), true);
-        get("absent entry", &mut || [entry_key(some()).as_slice(), b"x"].concat(), false);
-        get("absent inode", &mut || inode_key(pairs + some()), false);
+        reads(&store, &world, pairs, round);
     }
     timed("get_many of 100 entries (rows)", READS, || {
         for _ in 0..READS / 100 {

@@ -36,6 +36,7 @@ use std::time::Duration;
 use fjall::config::RestartIntervalPolicy;
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+    PartitioningPolicy,
 };
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use parking_lot::{Mutex, RwLock};
@@ -156,6 +157,9 @@ fn row_options(memtable_bytes: u64) -> KeyspaceCreateOptions {
         .data_block_restart_interval_policy(RestartIntervalPolicy::all(16))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0))))
+        // The filter and the index of a table in one block each are read as a whole for a key, unless they are cached.
+        .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+        .index_block_partitioning_policy(PartitioningPolicy::all(true))
         .with_kv_separation(None)
 }
 
