@@ -223,19 +223,21 @@ impl Engine {
                 unnumbered: unnumbered_key(unnumbered, task.results.len()),
                 op,
             };
-            self.counters.count(op.counter());
             match self.execute(&call, m) {
                 Ok(done) => task.results.push(Ok((done.position, done.outcome))),
                 Err(Stop::Fail(Failure::NeedGroups)) if task.results.is_empty() => {
                     return Err(Failure::NeedGroups.into());
                 }
-                Err(Stop::Fail(failure)) => {
-                    task.results.push(Err(failure));
-                    if *stop_on_failure {
-                        break;
-                    }
+                Err(Stop::Fail(failure)) => task.results.push(Err(failure)),
+                Err(Stop::Missing(mut needs)) => {
+                    self.shards.look_ahead(&ops[task.results.len() + 1..], cred, m.now, &mut needs);
+                    return Err(Stop::Missing(needs));
                 }
                 Err(stop) => return Err(stop),
+            }
+            self.counters.count(op.counter());
+            if *stop_on_failure && matches!(task.results.last(), Some(Err(_))) {
+                break;
             }
         }
         let done = task.results.iter().zip(ops);

@@ -40,6 +40,7 @@ mod growth;
 mod leases;
 mod lingering;
 mod locks;
+mod look_ahead;
 mod opens;
 mod removed_trees;
 mod upkeep;

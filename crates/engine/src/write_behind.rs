@@ -249,6 +249,10 @@ impl Engine {
                 // It was answered before a crash: it waits until there is space.
                 Err(Stop::Fail(Failure::Refused(Refusal::NoSpace))) => return Err(Stop::Wait(Wait::Room)),
                 Err(Stop::Fail(failure)) => task.results.push(Err(failure)),
+                Err(Stop::Missing(mut needs)) => {
+                    self.shards.look_ahead(&ops[at + 1..], &request.cred, m.now, &mut needs);
+                    return Err(Stop::Missing(needs));
+                }
                 Err(stop) => return Err(stop),
             }
         }

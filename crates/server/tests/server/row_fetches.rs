@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use chiton_metastore::{Batch, MemoryMetastore, Metastore, Row, StoreError, StoreStats};
+use chiton_model::Op;
 use chiton_server::{Role, Server, ServerOptions, Stores};
 use chiton_transport::ServeOptions;
 use chiton_types::{Ino, Position};
-use chiton_wire::Query;
+use chiton_wire::{Answer, Call, Query};
 
 use crate::burst::{Client, Motion, start_with};
-use crate::rig::{Asks, Rig, quiet, session, world};
+use crate::rig::{Asks, Rig, figure, file, quiet, session, unlink, world};
 
 /// A metadata store whose reads can stand still, and are counted.
 struct Slow {
@@ -135,6 +136,44 @@ fn a_start_fetches_the_rows_of_many_frames_together() {
         assert_eq!(s.lookup(*dir, "after").0.map(|attr| attr.ino), Some(file));
         assert!(s.lookup(*dir, "before").0.is_some());
     }
+    drop(s);
+    server.shutdown().expect("ends");
+}
+
+#[test]
+fn a_batch_fetches_the_rows_of_its_operations_together() {
+    const FILES: usize = 6_000;
+    const BATCH: usize = 500;
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let s = session(&server);
+    let dir = s.mkdir(Ino::ROOT, "large");
+    let files: Vec<Ino> = (0..FILES).map(|n| s.create(dir, &format!("f{n}"))).collect();
+    drop(s);
+    server.shutdown().expect("ends");
+    drop(server);
+    // The directory is so large that it is never read as a whole.
+    let (slow, stores) = Slow::of(&rig);
+    let server = Server::start_as(Role::serving(&rig.info, stores), quiet(), world()).expect("starts");
+    let s = session(&server);
+    let reads_of = |ops: Vec<Op>| {
+        let before = slow.reads.load(Relaxed);
+        match s.try_call(Call::Batch { ops, stop_on_failure: false }) {
+            Ok(Answer::Batch(results)) => assert!(results.iter().all(Result::is_ok), "{results:?}"),
+            other => panic!("{other:?}"),
+        }
+        slow.reads.load(Relaxed) - before
+    };
+    let made = reads_of((0..BATCH).map(|n| file(dir, &format!("new{n}"))).collect());
+    let removed = reads_of((0..BATCH).map(|n| unlink(dir, &format!("f{n}"))).collect());
+    // One for names and one for inodes, and a few for the directories above.
+    assert!(made <= 4 && removed <= 4, "{made} and {removed} reads of the metadata store");
+    for n in (0..FILES).step_by(7) {
+        let expected = (n >= BATCH).then_some(files[n]);
+        assert_eq!(s.lookup(dir, &format!("f{n}")).0.map(|attr| attr.ino), expected);
+    }
+    assert_eq!(figure(&server, "/operations/make_file"), BATCH as u64);
+    assert_eq!(figure(&server, "/operations/unlink"), BATCH as u64);
     drop(s);
     server.shutdown().expect("ends");
 }
