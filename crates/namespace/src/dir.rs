@@ -63,6 +63,33 @@ impl Slot {
     }
 }
 
+/// Ranges of hashes of a directory whose names are all in memory, as listings fetched them.
+#[derive(Debug, Default)]
+pub(crate) struct KnownRanges(Vec<(u64, u64)>);
+
+/// More listings of one directory than that, each at a place of its own, make each other fetch again.
+const RANGES_MAX: usize = 16;
+
+impl KnownRanges {
+    /// The last hash up to which all names behind `after` are known.
+    pub(crate) fn until(&self, after: u64) -> Option<u64> {
+        self.0.iter().find(|(from, to)| *from <= after && after < *to).map(|(_, to)| *to)
+    }
+
+    /// All names behind `after` are known up to `last`. A range that they follow grows: if all of its names are removed, a listing that
+    /// begins in it must not ask for the same names for ever.
+    pub(crate) fn add(&mut self, after: u64, last: u64) {
+        if let Some((_, to)) = self.0.iter_mut().find(|(from, to)| *from <= after && after <= *to) {
+            *to = last.max(*to);
+            return;
+        }
+        if self.0.len() == RANGES_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((after, last));
+    }
+}
+
 #[derive(Debug)]
 struct Bucket {
     /// Low bits of the hashes of the first slots, side by side: a lookup reads these and one slot.
@@ -150,13 +177,13 @@ pub(crate) struct Dir {
     buckets: Vec<Bucket>,
     depth: u8,
     /// All entries with a hash above the first and up to the second are in memory.
-    pub(crate) known: Option<(u64, u64)>,
+    pub(crate) known: KnownRanges,
     len: usize,
 }
 
 impl Default for Dir {
     fn default() -> Dir {
-        Dir { index: vec![0], buckets: vec![Bucket::new(0)], depth: 0, known: None, len: 0 }
+        Dir { index: vec![0], buckets: vec![Bucket::new(0)], depth: 0, known: KnownRanges::default(), len: 0 }
     }
 }
 

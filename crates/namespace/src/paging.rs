@@ -276,13 +276,7 @@ impl Namespace {
                 self.install_entries(dir, &rows);
                 let last = rows.last().map_or(after, |(key, _)| hash_in(key));
                 let last = if exhausted { u64::MAX } else { last };
-                let known = &mut self.dirs.entry(dir).or_default().known;
-                // A slice that follows what is known extends it: if all of that is deleted, a list that begins in
-                // it must not ask for the same slices for ever.
-                *known = Some(match *known {
-                    Some((from, to)) if from <= after && after <= to => (from, to.max(last)),
-                    _ => (after, last),
-                });
+                self.dirs.entry(dir).or_default().known.add(after, last);
             }
             Need::Content(ino) => {
                 self.contents.install(ContentKey(ino), first.map(|(_, v)| v.as_slice().into()))

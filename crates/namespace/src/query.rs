@@ -11,6 +11,9 @@ use crate::namespace::{Known, Listing, Mapped, Namespace};
 use crate::permission::{self, ACL_ACCESS};
 use crate::values::{ChunkKey, ContentKey, Xattrs, XattrsKey};
 
+/// Names that a listing of a directory fetches at a time, however few the caller has room for: the next pages need the others.
+pub(crate) const SLICE_ROWS: u32 = 4096;
+
 impl Namespace {
     /// The inode that bears a name; `None` if there is none. Asks search permission.
     pub fn lookup(&self, cred: &Cred, parent: Ino, name: &Name) -> Result<Option<Ino>, Fault> {
@@ -48,10 +51,10 @@ impl Namespace {
         } else if inode.entries() <= crate::namespace::DIR_WHOLE_ENTRIES_MAX {
             return Err(self.need_dir(dir));
         } else {
-            match held.and_then(|d| d.known).filter(|&(from, to)| from <= after && after < to) {
-                Some((_, to)) => to,
+            match held.and_then(|d| d.known.until(after)) {
+                Some(to) => to,
                 None => {
-                    return Err(Need::Slice { dir, after, rows: entries_max.clamp(64, 4096) as u32 }.into());
+                    return Err(Need::Slice { dir, after, rows: SLICE_ROWS }.into());
                 }
             }
         };
@@ -80,7 +83,7 @@ impl Namespace {
             listing.end = false;
         } else if listing.entries.is_empty() && !listing.end {
             // Everything in the known range is deleted: go on behind it.
-            return Err(Need::Slice { dir, after: until, rows: 4096 }.into());
+            return Err(Need::Slice { dir, after: until, rows: SLICE_ROWS }.into());
         }
         Ok(listing)
     }

@@ -9,6 +9,7 @@ use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::namespace::Namespace;
 use crate::paging::{Fetched, Rows};
+use crate::query::SLICE_ROWS;
 use crate::row;
 use crate::tables::{Table, TableKey, TableValue};
 use crate::values::{BlockKey, ChunkKey, ContentKey, XattrsKey};
@@ -90,17 +91,16 @@ impl Namespace {
         let until = if inode.has(COMPLETE) {
             u64::MAX
         } else {
-            let known = self.dirs.get(&dir).and_then(|held| held.known);
-            match known.filter(|&(from, to)| from <= after && after < to) {
-                Some((_, to)) => to,
-                None => return Err(Need::Slice { dir, after, rows: rows.clamp(64, 4096) }.into()),
+            match self.dirs.get(&dir).and_then(|held| held.known.until(after)) {
+                Some(to) => to,
+                None => return Err(Need::Slice { dir, after, rows: SLICE_ROWS }.into()),
             }
         };
         let (found, all) = self.entry_rows(dir, after, until, rows.clamp(1, 4096) as usize);
         let exhausted = all && until == u64::MAX;
         if found.is_empty() && !exhausted {
             // Everything in the known range is deleted: go on behind it.
-            return Err(Need::Slice { dir, after: until, rows: 4096 }.into());
+            return Err(Need::Slice { dir, after: until, rows: SLICE_ROWS }.into());
         }
         Ok((found, exhausted))
     }

@@ -177,3 +177,50 @@ fn a_batch_fetches_the_rows_of_its_operations_together() {
     drop(s);
     server.shutdown().expect("ends");
 }
+
+#[test]
+fn listings_by_small_pages_fetch_a_large_directory_once_each() {
+    const FILES: usize = 10_000;
+    let rig = Rig::new();
+    let server = rig.start(quiet());
+    let s = session(&server);
+    let dir = s.mkdir(Ino::ROOT, "large");
+    for n in 0..FILES {
+        s.create(dir, &format!("f{n}"));
+    }
+    drop(s);
+    server.shutdown().expect("ends");
+    drop(server);
+    let (slow, stores) = Slow::of(&rig);
+    let server = Server::start_as(Role::serving(&rig.info, stores), quiet(), world()).expect("starts");
+    let s = session(&server);
+    let page = |cookie: u64| {
+        let query = Query::ReadDir { dir, cookie, entries_max: 50, plus: false, part_end: None };
+        match s.try_call(Call::Query(query)) {
+            Ok(Answer::Entries { entries, end, .. }) => (entries, end),
+            other => panic!("{other:?}"),
+        }
+    };
+    let before = slow.reads.load(Relaxed);
+    // The second is a few thousand names behind the first all the time.
+    let (mut at, mut seen, mut ended) = ([0, 0], [0, 0], [false, false]);
+    for turn in 0.. {
+        for lister in 0..2 {
+            if ended[lister] || lister == 1 && turn < 100 {
+                continue;
+            }
+            let (entries, end) = page(at[lister]);
+            seen[lister] += entries.len();
+            at[lister] = entries.last().map_or(at[lister], |last| last.cookie);
+            ended[lister] = end;
+        }
+        if ended == [true, true] {
+            break;
+        }
+    }
+    assert_eq!(seen, [FILES, FILES]);
+    let reads = slow.reads.load(Relaxed) - before;
+    assert!(reads <= 12, "{reads} reads of the metadata store for 10,000 names");
+    drop(s);
+    server.shutdown().expect("ends");
+}
