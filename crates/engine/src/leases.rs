@@ -252,6 +252,10 @@ impl Leases {
         }
         let mode = self.mode(out.ino, slot).min(out.keep);
         self.set(out.ino, slot, mode);
+        if self.mode.holder() == Some(slot) {
+            // What it holds less of is in the table, and counts.
+            self.order.push_back((out.ino, slot));
+        }
         if self.mode.holder() == Some(slot) && self.waiting.is_empty() {
             // The last that it was asked for while there were others. (Who waits and cannot hold anything yet would
             // else find it held again.)

@@ -5,11 +5,12 @@ use std::time::Duration;
 use chiton_types::Ino;
 use chiton_wire::LeaseMode;
 
-use super::Leases;
+use super::{EVERYTHING, Hold, Leases};
 use crate::sessions::Slot;
 
 impl Leases {
-    /// Recalls the oldest leases while there are too many.
+    /// Recalls the oldest leases while there are too many. If the session that holds everything fills the table with inodes of which it
+    /// holds less, because others look at what it might have cached, it is asked to give up everything, once.
     pub(crate) fn limit(&mut self, mono: Duration) {
         if self.order.len() > 2 * self.entries_max.max(1024) {
             let table = &self.table;
@@ -31,9 +32,16 @@ impl Leases {
         let mut excess = self.entry_count.saturating_sub(self.entries_max + self.recalls.len());
         while excess > 0 {
             let Some((ino, slot)) = self.order.pop_front() else { return };
-            if self.mode.holder() == Some(slot) && self.forget_exception(ino, slot) {
-                // Where nothing is noted it counts as holding everything: nobody has to be asked.
-                excess -= 1;
+            if self.mode.holder() == Some(slot) {
+                match self.forget_exception(ino, slot) {
+                    Some(true) => excess -= 1,
+                    Some(false) => {
+                        self.recalls.send(EVERYTHING, slot, LeaseMode::None, mono);
+                        self.order.push_front((ino, slot));
+                        return;
+                    }
+                    None => {}
+                }
                 continue;
             }
             let held = self.table.get(&ino).is_some_and(|holds| holds.iter().any(|h| h.slot == slot));
@@ -44,16 +52,21 @@ impl Leases {
         }
     }
 
-    /// That the session which holds everything does not hold this is no longer noted. True if it was.
-    fn forget_exception(&mut self, ino: Ino, universal: Slot) -> bool {
-        let Some(holds) = self.table.get_mut(&ino) else { return false };
-        let before = holds.len();
-        holds.retain(|hold| hold.slot != universal || hold.mode > LeaseMode::None);
-        let is_forgotten = holds.len() < before;
+    /// Of the session that holds everything it is no longer noted that it holds less of this inode. Then it counts as holding nothing if
+    /// others have a lease, else everything: so it stays noted (false) if it shares a lease with others. `None` if nothing is noted.
+    pub(super) fn forget_exception(&mut self, ino: Ino, universal: Slot) -> Option<bool> {
+        let (live, holds) = (&self.live, self.table.get_mut(&ino)?);
+        let noted = holds.iter().find(|hold| hold.slot == universal)?.mode;
+        let is_other =
+            |hold: &Hold| hold.slot != universal && hold.mode > LeaseMode::None && live.contains(&hold.slot);
+        if noted > LeaseMode::None && holds.iter().any(is_other) {
+            return Some(false);
+        }
+        holds.retain(|hold| hold.slot != universal);
         if holds.is_empty() {
             self.table.remove(&ino);
         }
-        self.entry_count -= usize::from(is_forgotten);
-        is_forgotten
+        self.entry_count -= 1;
+        Some(true)
     }
 }

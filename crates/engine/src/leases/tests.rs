@@ -108,6 +108,55 @@ fn what_the_first_session_gave_back_is_not_its_own_when_the_others_go() {
     assert!(l.conflict(Ino(8), C, Nothing, T));
 }
 
+/// The first session, which holds everything, and another that looks at `count` inodes.
+fn looked_at(count: u64) -> Leases {
+    let mut l = Leases::new(100, REST);
+    l.join(A);
+    l.join(B);
+    for ino in (1..=count).map(Ino) {
+        let holds_all = l.mode.holder() == Some(A);
+        assert_eq!(l.grant(ino, B, Shared, false, T), if holds_all { Nothing } else { Shared });
+        l.downgrade_idle(ino, B, T, |_| false);
+        for (slot, recall) in std::mem::take(&mut l.recalls.outbox) {
+            assert!(slot == A || recall.keep == Nothing);
+            l.acknowledge(slot, recall.id).expect("asked");
+        }
+        l.grant(ino, B, Shared, false, T);
+        l.limit(T);
+        for (slot, recall) in std::mem::take(&mut l.recalls.outbox) {
+            l.acknowledge(slot, recall.id).expect("asked");
+        }
+    }
+    l
+}
+
+#[test]
+fn the_session_that_holds_everything_counts_with_what_it_holds_less_of() {
+    let l = looked_at(50);
+    assert_eq!((l.len(), l.mode(Ino(1), A), l.mode(Ino(1), B)), (100, Shared, Shared));
+    assert_eq!(l.mode(Ino(51), A), Exclusive);
+    // It has given up everything.
+    let l = looked_at(1_000);
+    assert!(l.len() <= 100, "{}", l.len());
+    assert_eq!(
+        (l.mode(Ino(999), A), l.mode(Ino(1_000), B), l.mode(Ino(1_001), A)),
+        (Nothing, Shared, Nothing)
+    );
+}
+
+#[test]
+fn what_the_session_that_holds_everything_shares_is_not_forgotten() {
+    let mut l = looked_at(50);
+    assert_eq!(l.forget_exception(Ino(1), A), Some(false));
+    assert_eq!(l.grant(Ino(1), A, Exclusive, true, T), Shared, "B reads");
+    assert!(l.conflict(Ino(1), A, Nothing, T));
+    let (slot, recall) = l.recalls.outbox.pop().expect("a recall");
+    assert_eq!((slot, l.acknowledge(slot, recall.id)), (B, Some(Ino(1))));
+    assert_eq!(l.forget_exception(Ino(1), A), Some(true), "nobody else has it");
+    assert_eq!((l.mode(Ino(1), A), l.len()), (Exclusive, 98));
+    assert_eq!(l.forget_exception(Ino(1), A), Option::None);
+}
+
 #[test]
 fn who_comes_back_holds_nothing_until_all_are_back() {
     let mut l = Leases::new(100, REST);
