@@ -30,6 +30,9 @@ const BURST_EVENTS: u64 = 20_000;
 /// Bytes that leave the cache in one hold of the engine's lock.
 const EVICT_BYTES: usize = 4 << 20;
 
+/// About what a dirty row takes in the cache.
+const DIRTY_ROW_BYTES: usize = 128;
+
 /// A start replays so many events in a few milliseconds: not worth a checkpoint while clients wait.
 const TAIL_EVENTS_MAX: u64 = 2_000;
 /// Checkpoints of [`Plate::settle`], each of which is shorter than the one before.
@@ -72,6 +75,7 @@ impl Plate {
                 // Before somebody else takes the space that it gave back.
                 self.take_reserve();
             }
+            self.evict_read();
             self.sweep_writers();
             self.sweep_realm_objects(&mut realms);
             self.compact();
@@ -283,6 +287,21 @@ impl Plate {
                 self.fenced("another server");
             }
         })
+    }
+
+    /// Takes clean rows out of a cache that grew by reading alone: then no checkpoint comes to do it.
+    fn evict_read(&self) {
+        let target = self.options.cache_bytes;
+        let is_due = self.with_engine(|engine, _| {
+            let ns = engine.namespace();
+            let bytes = ns.memory_bytes();
+            // Rows that are fetched while rows leave have to be fetched again, so they leave by many. Dirty rows stay: a cache
+            // full of them would be searched for nothing.
+            bytes > target + target / 8 && ns.dirty_rows() * DIRTY_ROW_BYTES < bytes / 2
+        });
+        if is_due {
+            self.evict();
+        }
     }
 
     fn evict(&self) {

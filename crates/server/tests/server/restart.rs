@@ -143,6 +143,33 @@ fn a_small_cache_serves_a_large_tree() {
 }
 
 #[test]
+fn a_cache_that_grows_by_reading_alone_shrinks() {
+    let rig = Rig::new();
+    let options = ServerOptions { cache_bytes: 256 << 10, ..quiet() };
+    let server = rig.start(options.clone());
+    let s = session(&server);
+    let dirs: Vec<Ino> = (0..10).map(|n| s.mkdir(Ino::ROOT, &format!("d{n}"))).collect();
+    let files: Vec<Vec<Ino>> =
+        dirs.iter().map(|dir| (0..1_000).map(|n| s.create(*dir, &format!("f{n}"))).collect()).collect();
+    drop(s);
+    server.shutdown().expect("ends");
+    drop(server);
+    let server = rig.start(options);
+    let s = session(&server);
+    for _ in 0..2 {
+        for (dir, files) in dirs.iter().zip(&files) {
+            for (n, ino) in files.iter().enumerate() {
+                assert_eq!(s.lookup(*dir, &format!("f{n}")).0.expect("there").ino, *ino);
+            }
+        }
+        eventually("the cache is small", || figure(&server, "/cache_bytes") <= 288 << 10);
+    }
+    assert_eq!(figure(&server, "/checkpoint/count"), 0);
+    drop(s);
+    server.shutdown().expect("ends");
+}
+
+#[test]
 fn orphans_live_as_long_as_they_are_open() {
     let mut rig = Rig::new();
     let server = rig.start(quiet());
