@@ -373,6 +373,13 @@ impl Router {
             return Ok(());
         }
         let decoupled = realms.root_of(ino).and_then(|root| realms.decouple(caller, root, None, None));
+        if let Err(error) = &decoupled
+            && error.refusal() == Refusal::CrossDevice
+        {
+            // The servers have found that the subtree lies on several plates, and work in it themselves.
+            tracing::info!("{error}; its changes go to the servers");
+            return Ok(());
+        }
         let realm = decoupled.map_err(|error| {
             tracing::warn!(
                 "cannot decouple a subtree before the first change in it, as its policy asks: {error}"

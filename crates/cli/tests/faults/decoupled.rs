@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::rig::{Mounted, checkable, until, write_checkable};
+use crate::rig::{Mounted, checkable, plates, until, write_checkable};
 use crate::seen::{assert_same, look, plant};
 use crate::two::{Two, done, errno, libc_busy, mount_near, refused, run, text};
 
@@ -146,6 +146,28 @@ fn a_directory_with_a_policy_of_its_own_below_is_not_decoupled_with_the_rest() {
 }
 
 /// The switches of `Subtree::sync_mode` by commands: asynchronous, synchronous, asynchronous again.
+#[test]
+fn the_first_change_in_a_subtree_over_several_plates_goes_to_the_servers() {
+    const JOBS: usize = 12;
+    let Some(two) = Two::new() else { return };
+    let jobs = || (0..JOBS).map(|n| format!("job {n}"));
+    for job in jobs() {
+        let dir = two.near.path(&job);
+        fs::create_dir_all(dir.join("sub/below")).expect("directories");
+        done(&["policy", "set", text(&dir), "batchfs"]);
+        fs::write(dir.join("first"), "x").expect("the first change");
+        fs::write(dir.join("sub/second"), "x").expect("another");
+        fs::remove_dir(dir.join("sub/below")).expect("a removal");
+    }
+    let decoupled: Vec<String> =
+        two.decouplings().iter().map(|one| one["path"].as_str().expect("a path").to_owned()).collect();
+    // A directory is born on any plate, so of twelve subtrees some lie on several.
+    assert!(decoupled.len() == JOBS || (plates() > 1 && decoupled.len() < JOBS), "{decoupled:?}");
+    for job in jobs().filter(|job| !decoupled.contains(&format!("/{job}"))) {
+        assert_eq!(fs::read(two.far.path(&job).join("sub/second")).expect("seen by others"), b"x");
+    }
+}
+
 #[test]
 fn a_job_is_asynchronous_and_synchronous_by_turns_through_commands() {
     let Some(two) = Two::new() else { return };
