@@ -191,11 +191,7 @@ pub(crate) const OF_PLATES: &[Metric] = &[
     ),
     gauge("chiton_lent_ranges", "/peers/lent_ranges", "Ranges of inode numbers that other plates may use"),
     gauge("chiton_cache_bytes", "/cache_bytes", "Memory of the cached rows"),
-    gauge(
-        "chiton_cache_limit_bytes",
-        "/cache_limit_bytes",
-        "Memory above which clean rows leave after a checkpoint",
-    ),
+    gauge("chiton_cache_limit_bytes", "/cache_limit_bytes", "Memory above which clean rows leave"),
     gauge("chiton_cache_dirty_rows", "/dirty_rows", "Changed rows that no checkpoint has written yet"),
     counters(
         "chiton_block_calls",
