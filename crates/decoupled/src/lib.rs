@@ -66,6 +66,7 @@ mod unmerged;
 
 mod base;
 mod calls;
+mod diff3;
 mod durable_mark;
 mod obstacle;
 mod remote;

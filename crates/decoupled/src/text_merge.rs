@@ -22,6 +22,7 @@ use chiton_types::{Attr, Ino, Kind, Mode, Position, Refusal};
 use chiton_wire::Settled;
 
 use crate::calls::{ClaimCalls, no_groups, root as as_root};
+use crate::diff3;
 use crate::error::RealmError;
 use crate::report::Diff;
 use crate::resolve::path_of;
@@ -240,7 +241,7 @@ fn merged(base: &Version, ours: &Version, theirs: &Version) -> Option<Version> {
         Some(content) => content.clone(),
         None => {
             let [base, ours, theirs] = [base, ours, theirs].map(|version| text(&version.content));
-            diffy::merge(base?, ours?, theirs?).ok()?.into_bytes()
+            diff3::merge(base?.as_bytes(), ours?.as_bytes(), theirs?.as_bytes())?
         }
     };
     let mut xattrs = BTreeMap::new();
