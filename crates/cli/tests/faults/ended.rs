@@ -60,6 +60,29 @@ fn a_mount_whose_decoupling_was_ended_elsewhere_acknowledges_nothing_more() {
     assert!(near.join("a").exists());
 }
 
+/// S110: "`chiton discard` drops the journal, also by a path that returns EIO …"
+#[test]
+fn a_lost_decoupling_is_discarded_by_its_path() {
+    let Some(two) = Two::new() else { return };
+    let (near, far) = two.job("batchfs");
+    for how in [&[][..], &["--discard"]] {
+        fs::create_dir(near.join("deep")).expect("made");
+        fs::write(near.join("deep/a"), "1").expect("a write");
+        fs::File::open(&near).and_then(|dir| dir.sync_all()).expect("durable");
+        let words = [&["recouple", "--force", "--yes"], how, &[text(&far)]].concat();
+        done(&words);
+        until("the mount hears of it", || fs::metadata(&near).is_err());
+        refused(&["merge", text(&near)], 3, "recover --as-branch");
+        // Any path below stands for the subtree.
+        done(&["discard", text(&near.join("deep/a"))]);
+        fs::write(near.join("b"), "2").expect("available again");
+        done(&["merge", text(&near)]);
+        let names: Vec<_> =
+            fs::read_dir(&far).expect("shared").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(names, ["b"], "the lost changes are dropped");
+    }
+}
+
 /// A slip, or a script without the option, cannot end another client's decoupling.
 #[test]
 fn ending_another_clients_decoupling_needs_yes() {

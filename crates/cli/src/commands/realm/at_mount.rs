@@ -50,10 +50,13 @@ impl MountedPath {
             }
             _ => Failure::failed(format!("cannot look at {at}: {error}")),
         };
-        let ino = std::fs::metadata(path).map_err(failed)?.ino();
+        let (ino, answers) = match std::fs::metadata(path) {
+            Ok(found) => (found.ino(), path.to_owned()),
+            Err(error) => Self::lost(path, &error).ok_or_else(|| failed(error))?,
+        };
         let mut value = vec![0u8; 4096];
         let len =
-            rustix::fs::getxattr(path, "chiton.control", &mut value[..]).map_err(|errno| match errno {
+            rustix::fs::getxattr(&answers, "chiton.control", &mut value[..]).map_err(|errno| match errno {
                 Errno::NODATA | Errno::OPNOTSUPP => Failure::absent(format!(
                     "{at} is not in a mount of Chiton that decouples directories: mount one (chiton mount, without --no-decouple)"
                 )),
@@ -62,6 +65,20 @@ impl MountedPath {
         value.truncate(len);
         let socket = PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(value));
         Ok(MountedPath { ino, socket })
+    }
+
+    /// The inode of the directory around `path` that returns EIO because its decoupling was ended by force, and the
+    /// directory that lists it and answers.
+    fn lost(path: &Path, error: &io::Error) -> Option<(u64, PathBuf)> {
+        if error.raw_os_error() != Some(Errno::IO.raw_os_error()) {
+            return None;
+        }
+        let path = std::path::absolute(path).ok()?;
+        let answers = path.ancestors().find(|dir| std::fs::metadata(dir).is_ok())?;
+        let name = path.strip_prefix(answers).ok()?.components().next()?;
+        let mut listed = std::fs::read_dir(answers).ok()?.filter_map(Result::ok);
+        let found = listed.find(|entry| entry.file_name() == name.as_os_str())?;
+        Some((std::os::unix::fs::DirEntryExt::ino(&found), answers.to_owned()))
     }
 
     /// If the directory is in a mount of Chiton, makes that mount keep file systems that are mounted inside.
