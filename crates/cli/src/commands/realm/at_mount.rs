@@ -50,21 +50,25 @@ impl MountedPath {
             }
             _ => Failure::failed(format!("cannot look at {at}: {error}")),
         };
-        let (ino, answers) = match std::fs::metadata(path) {
-            Ok(found) => (found.ino(), path.to_owned()),
-            Err(error) => Self::lost(path, &error).ok_or_else(|| failed(error))?,
-        };
-        let mut value = vec![0u8; 4096];
-        let len =
-            rustix::fs::getxattr(&answers, "chiton.control", &mut value[..]).map_err(|errno| match errno {
-                Errno::NODATA | Errno::OPNOTSUPP => Failure::absent(format!(
-                    "{at} is not in a mount of Chiton that decouples directories: mount one (chiton mount, without --no-decouple)"
-                )),
-                errno => failed(errno.into()),
-            })?;
-        value.truncate(len);
-        let socket = PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(value));
+        let here = || Ok((std::fs::metadata(path)?.ino(), Self::control(path)?));
+        let (ino, socket) = here().or_else(|error: io::Error| {
+            let (ino, answers) = Self::lost(path, &error).ok_or(error)?;
+            Ok((ino, Self::control(&answers)?))
+        }).map_err(|error: io::Error| match Errno::from_io_error(&error) {
+            Some(Errno::NODATA | Errno::OPNOTSUPP) => Failure::absent(format!(
+                "{at} is not in a mount of Chiton that decouples directories: mount one (chiton mount, without --no-decouple)"
+            )),
+            _ => failed(error),
+        })?;
         Ok(MountedPath { ino, socket })
+    }
+
+    /// The socket of the mount that `path` is in.
+    fn control(path: &Path) -> io::Result<PathBuf> {
+        let mut value = vec![0u8; 4096];
+        let len = rustix::fs::getxattr(path, "chiton.control", &mut value[..])?;
+        value.truncate(len);
+        Ok(PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(value)))
     }
 
     /// The inode of the directory around `path` that returns EIO because its decoupling was ended by force, and the
