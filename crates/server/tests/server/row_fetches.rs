@@ -140,8 +140,18 @@ fn a_start_fetches_the_rows_of_many_frames_together() {
     server.shutdown().expect("ends");
 }
 
+/// The server ends in order and begins again, with no row in memory.
+fn restarted(rig: &Rig, server: Arc<Server>) -> (Arc<Slow>, Arc<Server>) {
+    server.shutdown().expect("ends");
+    drop(server);
+    let (slow, stores) = Slow::of(rig);
+    let server = Server::start_as(Role::serving(&rig.info, stores), quiet(), world()).expect("starts");
+    (slow, server)
+}
+
 #[test]
 fn a_batch_fetches_the_rows_of_its_operations_together() {
+    // So many that the directory is never read as a whole.
     const FILES: usize = 6_000;
     const BATCH: usize = 500;
     let rig = Rig::new();
@@ -150,11 +160,7 @@ fn a_batch_fetches_the_rows_of_its_operations_together() {
     let dir = s.mkdir(Ino::ROOT, "large");
     let files: Vec<Ino> = (0..FILES).map(|n| s.create(dir, &format!("f{n}"))).collect();
     drop(s);
-    server.shutdown().expect("ends");
-    drop(server);
-    // The directory is so large that it is never read as a whole.
-    let (slow, stores) = Slow::of(&rig);
-    let server = Server::start_as(Role::serving(&rig.info, stores), quiet(), world()).expect("starts");
+    let (slow, server) = restarted(&rig, server);
     let s = session(&server);
     let reads_of = |ops: Vec<Op>| {
         let before = slow.reads.load(Relaxed);
@@ -189,10 +195,7 @@ fn listings_by_small_pages_fetch_a_large_directory_once_each() {
         s.create(dir, &format!("f{n}"));
     }
     drop(s);
-    server.shutdown().expect("ends");
-    drop(server);
-    let (slow, stores) = Slow::of(&rig);
-    let server = Server::start_as(Role::serving(&rig.info, stores), quiet(), world()).expect("starts");
+    let (slow, server) = restarted(&rig, server);
     let s = session(&server);
     let page = |cookie: u64| {
         let query = Query::ReadDir { dir, cookie, entries_max: 50, plus: false, part_end: None };
