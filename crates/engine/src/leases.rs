@@ -253,7 +253,7 @@ impl Leases {
         let mode = self.mode(out.ino, slot).min(out.keep);
         self.set(out.ino, slot, mode);
         if self.mode.holder() == Some(slot) {
-            // What it holds less of is in the table, and counts.
+            // The table now notes that it holds less of this inode: the limit counts the note as it counts a lease.
             self.order.push_back((out.ino, slot));
         }
         if self.mode.holder() == Some(slot) && self.waiting.is_empty() {

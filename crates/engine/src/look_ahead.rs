@@ -1,7 +1,7 @@
 //! Rows that the rest of a batch will need, fetched together with those that its next operation waits for.
 //!
-//! Operations are carried out one after the other, so each would find out by itself that its row is missing, and a directory
-//! that is larger than the cache would cost a batch of a thousand as many fetches one after the other.
+//! The engine carries out the operations of a batch one after the other. If each asked for its row only when its turn comes, a batch of
+//! a thousand in a directory larger than the cache would wait for a thousand fetches, one after the other.
 
 use chiton_model::Op;
 use chiton_namespace::{Context, Fault, Need, plan};
@@ -13,8 +13,8 @@ use crate::parts::Shards;
 const NEEDS_MAX: usize = 1024;
 
 impl Shards {
-    /// Adds to `needs` the rows that each of these operations would wait for if it were the next. What they change for each other
-    /// is not regarded: it may add rows that are not needed, and leave out some that the operation then asks for.
+    /// Adds to `needs` the rows that each of these operations lacks in the present state. An operation before it in the batch may change
+    /// that state: then a row may be fetched in vain, or the operation asks for another one when its turn comes.
     pub(crate) fn look_ahead(&self, ops: &[Op], cred: &Cred, now: Time, needs: &mut Vec<Need>) {
         let context = Context { cred, now, offered: Ino(0), is_open: &|_| false, frees: false };
         let mut events = Vec::new();

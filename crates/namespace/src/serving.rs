@@ -96,7 +96,7 @@ impl Namespace {
                 None => return Err(Need::Slice { dir, after, rows: SLICE_ROWS }.into()),
             }
         };
-        let (found, all) = self.entry_rows(dir, after, until, rows.clamp(1, 4096) as usize);
+        let (found, all) = self.entry_rows(dir, after, until, rows.clamp(1, SLICE_ROWS) as usize);
         let exhausted = all && until == u64::MAX;
         if found.is_empty() && !exhausted {
             // Everything in the known range is deleted: go on behind it.

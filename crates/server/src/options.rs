@@ -21,7 +21,7 @@ pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 /// Settings of a running server.
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Memory for the namespace: clean rows above it leave after a checkpoint.
+    /// Memory for the namespace: clean rows above it leave after a checkpoint, or when reading alone has filled it.
     pub cache_bytes: usize,
     /// A checkpoint begins at so many changed rows …
     pub checkpoint_rows: usize,
