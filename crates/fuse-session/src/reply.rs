@@ -371,6 +371,15 @@ impl ReplyDirectoryPlus {
         !self.rows.add(Some(&entry), attr.shown_ino, next, attr.kind, name)
     }
 
+    /// Adds a row without attributes: the kernel looks up the name when it is used. True if there was no room for it.
+    #[must_use]
+    pub fn add_name(&mut self, next: u64, name: &OsStr, shown_ino: u64, kind: FileType) -> bool {
+        // Number 0 stands for an entry that is not given.
+        let mut entry = Body::new();
+        (0..ENTRY_BYTES / 8).for_each(|_| entry.put_u64(0));
+        !self.rows.add(Some(&entry), shown_ino, next, kind, name)
+    }
+
     /// Removes the rows that were added.
     pub fn clear(&mut self) {
         self.rows.bytes.clear();

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::listing_pages::ListingPages;
 use crate::listing_replies::ListingReplies;
+use crate::listing_use::ListingUse;
 use crate::moves::Moves;
 use chiton_fuse_session::{INodeNo, Notifier};
 use chiton_types::{Ino, Name};
@@ -59,6 +60,7 @@ pub(crate) struct Kernel {
     pub(crate) moves: Moves,
     pub(crate) listings: ListingReplies,
     pub(crate) listing_pages: ListingPages,
+    pub(crate) listing_use: ListingUse,
 }
 
 /// A reply with a name is being sent.
@@ -98,6 +100,7 @@ impl Kernel {
             moves: Moves::default(),
             listings: ListingReplies::default(),
             listing_pages: ListingPages::default(),
+            listing_use: ListingUse::default(),
         }
     }
 

@@ -37,7 +37,7 @@
 //! - `shell`: one handler for each FUSE request. `caller`: the credentials of its caller. `panic_guard`: its panics.
 //! - `router`: which client serves an inode. `control`: requests about decoupled subtrees.
 //! - `listing`: the offsets of listings. `listing_pages`: what the kernel had no room for. `listing_replies`: those that
-//!   the kernel may not have read.
+//!   the kernel may not have read. `listing_use`: whether programs use the attributes.
 //! - `kernel`, `invalidator`, `moves`: notifications to the kernel. `lock_waits`: waits for locks.
 
 #![allow(
@@ -55,6 +55,7 @@ mod caller;
 mod listing;
 mod listing_pages;
 mod listing_replies;
+mod listing_use;
 mod lock_waits;
 mod range_lock;
 mod reply;

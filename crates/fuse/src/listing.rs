@@ -15,13 +15,12 @@
 //!   list for ever.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use chiton_client::{Caller, Client, Entry, Listed};
-use chiton_fuse_session::{FileAttr, FileType, INodeNo, Timestamp};
-use chiton_types::{Attr, Ino, Refusal};
+use chiton_fuse_session::FileType;
+use chiton_types::{Ino, Refusal};
 
-use crate::attr::{file_attr, file_type};
+use crate::attr::file_type;
 use crate::listing_pages::{Ahead, Page};
 
 /// Bytes of a name, as the mount expects them before it knows the names.
@@ -40,50 +39,9 @@ pub(crate) struct Row<'a> {
     pub(crate) name: &'a [u8],
     /// The offset from which the next read continues.
     pub(crate) offset: u64,
-    what: RowContent<'a>,
-}
-
-enum RowContent<'a> {
-    /// `.` or `..`: attributes of the directory that is listed.
-    Dots(&'a Attr),
-    Entry(Option<&'a Entry>),
-}
-
-impl Row<'_> {
-    /// Attributes for readdirplus, and how long the name and they may be kept.
-    pub(crate) fn plus(&self) -> (FileAttr, Duration, Duration) {
-        match self.what {
-            // The kernel takes number and type of these, and nothing else.
-            RowContent::Dots(dir) => {
-                let attr = FileAttr { ino: INodeNo(self.ino.0), shown_ino: self.ino.0, ..file_attr(dir) };
-                (attr, Duration::ZERO, Duration::ZERO)
-            }
-            RowContent::Entry(Some(entry)) => (file_attr(&entry.attr), entry.ttl, entry.attr_ttl),
-            // Of a subtree that another client has decoupled, only the name is shown. Further requests for it are
-            // refused.
-            RowContent::Entry(None) => (unknown(self.ino, self.kind), Duration::ZERO, Duration::ZERO),
-        }
-    }
-}
-
-/// An inode of which nothing is known but its type.
-fn unknown(ino: Ino, kind: FileType) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(ino.0),
-        shown_ino: ino.0,
-        size: 0,
-        blocks: 0,
-        atime: Timestamp::EPOCH,
-        mtime: Timestamp::EPOCH,
-        ctime: Timestamp::EPOCH,
-        kind,
-        perm: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 4096,
-    }
+    /// Its attributes. `.` and `..` have none, since the kernel takes nothing but their numbers; nor has the root of a subtree that
+    /// another client has decoupled, of which only the name is shown.
+    pub(crate) entry: Option<&'a Entry>,
 }
 
 /// What a kernel asks for.
@@ -108,10 +66,9 @@ pub(crate) fn read(
     let &Wanted { dir, offset, plus, rows } = wanted;
     let (mut start, shown) = (offset, Cell::new(0));
     if start < AFTER_DOT_DOT {
-        let here = client.getattr(dir, None)?.attr;
-        for (name, ino, after) in [(&b"."[..], dir, AFTER_DOT), (b"..", here.parent, AFTER_DOT_DOT)] {
-            let row =
-                Row { ino, kind: FileType::Directory, name, offset: after, what: RowContent::Dots(&here) };
+        let parent = client.getattr(dir, None)?.attr.parent;
+        for (name, ino, after) in [(&b"."[..], dir, AFTER_DOT), (b"..", parent, AFTER_DOT_DOT)] {
+            let row = Row { ino, kind: FileType::Directory, name, offset: after, entry: None };
             if start < after && show(row) {
                 return Ok(());
             }
@@ -120,9 +77,8 @@ pub(crate) fn read(
     }
     let mut show = |entry: &Listed, offset| {
         shown.set(shown.get() + 1);
-        let what = RowContent::Entry(entry.entry.as_ref());
         let (ino, kind, name) = (entry.ino, file_type(entry.kind), entry.name.as_bytes());
-        show(Row { ino, kind, name, offset, what })
+        show(Row { ino, kind, name, offset, entry: entry.entry.as_ref() })
     };
     if let Some(page) = ahead.take(cookie(offset)) {
         let mut rest = with_offsets(page.after(cookie(offset)), offset);

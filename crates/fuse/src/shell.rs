@@ -404,6 +404,7 @@ impl Filesystem for Shell {
     fn releasedir(&self, req: &Request, ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
         self.kernel.listings.over(fh.0);
         self.kernel.listing_pages.over(fh.0);
+        self.kernel.listing_use.over(fh.0);
         guarded("releasedir", NOBODY, || {
             self.close_dir(req, self.ino(ino));
             reply.ok();

@@ -131,30 +131,36 @@ const INODES_MAX: usize = 4;
 const NAMES_MAX: usize = 2;
 
 impl<N: Copy> Footprint<N> {
+    #[inline]
     pub(crate) fn at(place: Ino) -> Footprint<N> {
         let none = InodeTouch { ino: Ino(0), role: Role::Source, writes: Rows::NONE };
         Footprint { place, inodes: [none; INODES_MAX], inode_count: 0, names: [None; NAMES_MAX] }
     }
 
     /// It belongs to the file system as a whole.
+    #[inline]
     pub(crate) fn nowhere() -> Footprint<N> {
         Footprint::at(Ino(0))
     }
 
+    #[inline]
     pub(crate) fn inode(mut self, role: Role, ino: Ino, writes: Rows) -> Footprint<N> {
         self.inodes[usize::from(self.inode_count)] = InodeTouch { ino, role, writes };
         self.inode_count += 1;
         self
     }
 
+    #[inline]
     pub(crate) fn dir(self, ino: Ino) -> Footprint<N> {
         self.inode(Role::Directory, ino, Rows::ATTRS)
     }
 
+    #[inline]
     pub(crate) fn subject(self, ino: Ino, writes: Rows) -> Footprint<N> {
         self.inode(Role::Subject, ino, writes)
     }
 
+    #[inline]
     fn push_name(mut self, name: N) -> Footprint<N> {
         let free = self.names.iter_mut().find(|held| held.is_none());
         *free.expect("a footprint has at most two names") = Some(name);
@@ -162,17 +168,20 @@ impl<N: Copy> Footprint<N> {
     }
 
     /// The inodes, directories first.
+    #[inline]
     pub fn inodes(&self) -> &[InodeTouch] {
         &self.inodes[..usize::from(self.inode_count)]
     }
 
     /// The names, the old one of a rename first.
+    #[inline]
     pub fn names(&self) -> impl Iterator<Item = N> + '_ {
         self.names.iter().flatten().copied()
     }
 
     /// Inodes of which any of these rows is written, without those that begin to exist or are freed: nobody else can
     /// have looked at them.
+    #[inline]
     pub fn writes(&self, rows: Rows) -> impl Iterator<Item = Ino> + '_ {
         let is_looked_at = |touch: &&InodeTouch| !matches!(touch.role, Role::Newborn | Role::Orphan);
         self.inodes()
@@ -205,6 +214,7 @@ impl<N: Copy> Footprint<N> {
     }
 
     /// The directories, each once.
+    #[inline]
     pub fn dirs(&self) -> impl Iterator<Item = Ino> + '_ {
         let inodes = self.inodes();
         let dirs = inodes.iter().enumerate().filter(|(_, touch)| touch.role == Role::Directory);
@@ -213,6 +223,7 @@ impl<N: Copy> Footprint<N> {
 }
 
 impl<'a> Footprint<NameChange<'a>> {
+    #[inline]
     pub(crate) fn changes(
         self,
         dir: Ino,
@@ -237,11 +248,13 @@ impl<'a> Footprint<NameChange<'a>> {
 }
 
 impl<'a> Footprint<NameTouch<'a>> {
+    #[inline]
     pub(crate) fn uses(self, dir: Ino, name: &'a Name, how: NameUse) -> Footprint<NameTouch<'a>> {
         self.push_name(NameTouch { dir, name, how })
     }
 
     /// The name whose bearer may end, if that is a directory.
+    #[inline]
     pub fn victim_dir(&self) -> Option<NameTouch<'a>> {
         self.names().find(|name| matches!(name.how, NameUse::RemovedDir | NameUse::Taken))
     }

@@ -31,6 +31,7 @@ impl Shell {
         if let b"." | b".." = name {
             return self.look_up_known(req, parent, name == b"..");
         }
+        self.kernel.listing_use.looked_up(parent, name);
         as_caller(req, |caller| match self.router.step_on_the_way(parent, name) {
             Some(step) => self.look_up_on_the_way(caller, parent, name, &step),
             None => self.look_up_asking(caller, parent, name),

@@ -221,3 +221,41 @@ fn a_listing_in_small_replies_keeps_what_did_not_fit() {
         assert_eq!(shown, expected);
     }
 }
+
+/// Names of a listing after which attributes end that nobody has used.
+const UNUSED: usize = 131_072;
+
+#[test]
+fn a_long_listing_has_attributes_only_as_long_as_they_are_used() {
+    const NAMES: usize = UNUSED + 20_000;
+    let (mounts, client) = TwoMounts::with_client();
+    let dir = mounts.b.dir.join("dir");
+    fs::create_dir(&dir).expect("made");
+    let names: Vec<String> = (0..NAMES).map(|n| format!("f{n}")).collect();
+    let maker = mounts.client_beside();
+    for some in names.chunks(1_000) {
+        assert!(maker.create_many("/dir", some).expect("asked").iter().all(Result::is_ok));
+    }
+    drop(maker);
+    // Nobody looks at the first names: the last ones come without attributes, and are looked up.
+    let listed: Vec<_> = fs::read_dir(&dir).expect("listed").map(|entry| entry.expect("an entry")).collect();
+    assert!(listed.iter().all(|entry| entry.file_type().expect("known").is_file()));
+    let mut shown: Vec<String> =
+        listed.iter().map(|entry| entry.file_name().into_string().expect("UTF-8")).collect();
+    let mut expected = names;
+    shown.sort();
+    expected.sort();
+    assert!(shown == expected, "{} names of {NAMES}", shown.len());
+    let before = client.messages();
+    let last = &listed[NAMES - 1_000..];
+    assert!(last.iter().all(|entry| entry.metadata().expect("there").is_file()));
+    let messages = client.messages() - before;
+    assert!(messages >= 1_000, "{messages} messages to look at names that came without attributes");
+    // A program that looks at each name finds attributes to the end.
+    let before = client.messages();
+    for entry in fs::read_dir(&dir).expect("listed") {
+        assert!(entry.expect("an entry").metadata().expect("there").is_file());
+    }
+    let messages = client.messages() - before;
+    assert!(messages < NAMES as u64 / 20, "{messages} messages to look at {NAMES} names");
+}

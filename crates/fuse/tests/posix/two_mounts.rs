@@ -23,7 +23,7 @@ pub(crate) struct TwoMounts {
     pub(crate) b: Mounted,
     mounts: Option<(Mount, Mount)>,
     // Dropped last.
-    _served: Served,
+    served: Served,
 }
 
 impl TwoMounts {
@@ -38,7 +38,7 @@ impl TwoMounts {
         let client = connected(&address);
         let (mount_a, a) = mount(&served, connected(&address), "a");
         let (mount_b, b) = mount(&served, client.clone(), "b");
-        (TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }, client)
+        (TwoMounts { a, b, mounts: Some((mount_a, mount_b)), served }, client)
     }
 
     /// The server is in the process of `a`, which was alone at first.
@@ -46,7 +46,7 @@ impl TwoMounts {
         let (served, address) = TwoMounts::serve(1);
         let (mount_a, a) = mount(&served, served.embedded(), "a");
         let (mount_b, b) = mount(&served, connected(&address), "b");
-        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
+        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), served }
     }
 
     /// One mount in the process of a server with several plates, and one with a connection to each of them.
@@ -54,7 +54,12 @@ impl TwoMounts {
         let (served, address) = TwoMounts::serve(plates);
         let (mount_a, a) = mount(&served, served.embedded(), "a");
         let (mount_b, b) = mount(&served, connected(&address), "b");
-        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }
+        TwoMounts { a, b, mounts: Some((mount_a, mount_b)), served }
+    }
+
+    /// A client in the process of the server, without a mount.
+    pub(crate) fn client_beside(&self) -> Arc<Client> {
+        self.served.embedded()
     }
 
     /// Both kinds, one after the other.
@@ -68,7 +73,7 @@ impl TwoMounts {
         let (mount_a, a) = mount(&served, served.embedded(), "a");
         let opened = open(&a);
         let (mount_b, b) = mount(&served, connected(&address), "b");
-        (TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served }, opened)
+        (TwoMounts { a, b, mounts: Some((mount_a, mount_b)), served }, opened)
     }
 
     fn serve(plates: u16) -> (Served, Address) {
@@ -295,7 +300,7 @@ fn mounts_whose_threads_all_wait_write_back_for_each_other() {
     let one_thread = || MountOptions { threads: Some(1), ..MountOptions::default() };
     let (mount_a, a) = mount_with(&served, connected(&address), "a", one_thread());
     let (mount_b, b) = mount_with(&served, connected(&address), "b", one_thread());
-    let two = TwoMounts { a, b, mounts: Some((mount_a, mount_b)), _served: served };
+    let two = TwoMounts { a, b, mounts: Some((mount_a, mount_b)), served };
     two.a.put(ROOT, "/f", &[0; 8192]).expect("put");
     two.a.put(ROOT, "/g", &[0; 8192]).expect("put");
     let meet = Barrier::new(2);
