@@ -166,8 +166,11 @@ impl Kernel {
 
     /// From now on file systems that are mounted inside this mount stay: the kernel gets no more names to cache,
     /// and looks up each name again. (When a kernel invalidates all names, it detaches file systems mounted on them
-    /// at the next lookup.)
+    /// at the next lookup, and overlayfs fails at the names of its layers.)
     pub(crate) fn keep_mounts(&self) {
+        if self.holds_none.load(Ordering::Relaxed) {
+            return;
+        }
         {
             let _no_reply = self.replying.write();
             if self.holds_none.load(Ordering::Relaxed) {

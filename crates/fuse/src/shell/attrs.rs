@@ -101,6 +101,7 @@ impl Shell {
             _ => return Err(Refusal::Invalid),
         };
         supported(name)?;
+        self.note_overlay(name);
         as_vouched(req, vouched(name), |caller| {
             self.router.on(caller, [ino], |route| route.setxattr(caller, ino, name, value, how))
         })
@@ -108,6 +109,7 @@ impl Shell {
 
     pub(super) fn xattr(&self, req: &Request, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Refusal> {
         supported(name)?;
+        self.note_overlay(name);
         if name == CONTROL {
             return self.control.clone().ok_or(Refusal::NoXattr);
         }
@@ -122,6 +124,14 @@ impl Shell {
         })
     }
 
+    /// The kernel's overlayfs begins to use a layer on this mount if it asks for one of its attributes. It keeps names of its layers for as long as it
+    /// is mounted, and fails with ESTALE at one that the kernel has invalidated. So from then on the kernel is given no names to keep.
+    fn note_overlay(&self, name: &[u8]) {
+        if OF_OVERLAYS.iter().any(|prefix| name.starts_with(prefix)) {
+            self.kernel.keep_mounts();
+        }
+    }
+
     pub(super) fn xattrs(&self, req: &Request, ino: Ino) -> Result<Vec<u8>, Refusal> {
         as_caller(req, |caller| self.router.on(caller, [ino], |route| route.listxattr(caller, ino)))
     }
@@ -133,6 +143,9 @@ impl Shell {
         })
     }
 }
+
+/// Beginnings of the names of overlayfs's attributes; the second with its option `userxattr`.
+const OF_OVERLAYS: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
 /// The capability that the kernel checked before it sent a request for an attribute with this name.
 fn vouched(name: &[u8]) -> Capabilities {

@@ -6,11 +6,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::fixture::MountedHere;
 use super::subject::{FsUnderTest, ROOT};
+use super::two_mounts::TwoMounts;
 
 fn unnamed(dir: &Path, flags: i32) -> std::io::Result<File> {
     File::options().read(true).write(true).mode(0o640).custom_flags(libc::O_TMPFILE | flags).open(dir)
@@ -153,4 +154,35 @@ fn overlayfs_writes_to_a_layer_on_a_mount() {
         .collect();
     names.sort_unstable();
     assert_eq!(names, ["changed", "d", "e", "kept", "other"]);
+}
+
+/// S98: names of a layer stay valid for overlayfs when directories change, also those that another mount changes.
+#[test]
+fn overlayfs_finds_its_layer_after_changes() {
+    let mounts = TwoMounts::new();
+    let (here, there) = (&mounts.a.dir, &mounts.b.dir);
+    let scratch = tempfile::TempDir::new_in("/tmp").expect("a scratch directory");
+    let (lower, merged) = (scratch.path().join("lower"), scratch.path().join("merged"));
+    for dir in [&lower, &merged, &here.join("upper"), &here.join("work"), &here.join("else")] {
+        std::fs::create_dir(dir).expect("mkdir");
+    }
+    std::fs::write(here.join("else/f"), b"old").expect("write");
+    let overlay = Overlay::mount(&lower, &here.join("upper"), &here.join("work"), &merged);
+    let at = |name: &str| overlay.0.join(name);
+    let narrow = |path: PathBuf| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700));
+    for round in 0..5 {
+        let (dir, file) = (at(&format!("d{round}/e")), at(&format!("d{round}/e/f")));
+        std::fs::create_dir_all(&dir).expect("mkdir");
+        std::fs::write(&file, b"x").expect("write");
+        narrow(at(&format!("d{round}"))).expect("chmod");
+        narrow(dir).expect("chmod below it");
+        // A program looks at what the other mount then changes.
+        assert!(std::fs::read(here.join("else/f")).is_ok());
+        std::fs::write(there.join("else/f"), b"new").expect("written elsewhere");
+        std::fs::rename(there.join("else/f"), there.join("else/g")).expect("moved elsewhere");
+        std::fs::rename(there.join("else/g"), there.join("else/f")).expect("and back");
+        narrow(there.join("else")).expect("chmod elsewhere");
+        assert_eq!(std::fs::read(&file).expect("still there"), b"x", "round {round}");
+        assert_eq!(std::fs::read_dir(at("")).expect("listing").count(), round + 1);
+    }
 }
