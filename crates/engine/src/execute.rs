@@ -189,7 +189,7 @@ impl Engine {
         self.shards.keep_roots(&self.events)?;
         if self.shards.ns.has_decouplings() {
             // Rows as they were are kept for decoupled clients: they must be here.
-            let needs: Vec<_> = self.events.iter().flat_map(|event| self.shards.ns.needs(event)).collect();
+            let needs = self.shards.ns.needs_all(&self.events);
             if !needs.is_empty() {
                 return Err(Stop::Missing(needs));
             }

@@ -1,7 +1,8 @@
 //! The life of a decoupling: the rights of other clients, what it holds, how it ends.
 
+use chiton_client::OpenFlags;
 use chiton_decoupled::{Change, ChangeKind, SideVersion};
-use chiton_types::Refusal;
+use chiton_types::{Mode, Refusal};
 
 use crate::site::{IN_MEMORY, ON_DISK, Site, merge};
 use crate::tree::tree;
@@ -385,4 +386,25 @@ fn a_name_that_is_given_up_before_the_merge_takes_nothing_from_others() {
         assert_eq!(read(path), Ok(content.as_bytes().to_vec()), "{path}");
     }
     assert_eq!(others.client.list("/job").expect("listed").len(), 4);
+}
+
+/// S97: a decoupling elsewhere does not matter to files without names.
+#[test]
+fn files_without_names_are_made_beside_a_decoupling() {
+    let site = Site::new();
+    let ours = site.connected();
+    for dir in ["/x", "/y"] {
+        ours.mkdir(dir);
+    }
+    let root = ours.client.stat("/x").expect("there").ino;
+    let _realm = ours.decouple(root, IN_MEMORY).expect("decoupled");
+    let (client, caller) = (&ours.client, ours.client.caller());
+    for (dir, name) in [("/", b"f"), ("/y", b"g")] {
+        let parent = client.stat(dir).expect("there").ino;
+        let (entry, file) =
+            client.create_unnamed(&caller, parent, Mode(0o600), OpenFlags::READ_WRITE).expect("made");
+        client.link_unnamed(&caller, entry.attr.ino, parent, name).expect("it gets a name");
+        client.release(file).expect("closed");
+        assert_eq!(client.getattr(entry.attr.ino, None).expect("there").attr.nlink, 1);
+    }
 }

@@ -69,12 +69,10 @@ impl Engine {
     ) -> Result<EffectFrame, Stop> {
         let (number, OpKey { session, seq }) = (effect.number, effect.key);
         let mut events = vec![Event::CarriedOut { from, number, session, seq }];
-        let mut needs = Vec::new();
         for event in FrameEvents::new(Position(0), effect.count, &effect.events) {
-            let (_, event) = event.map_err(|_| malformed_effect())?;
-            needs.extend(self.shards.ns.needs(&event));
-            events.push(event);
+            events.push(event.map_err(|_| malformed_effect())?.1);
         }
+        let needs = self.shards.ns.needs_all(&events);
         if !needs.is_empty() {
             return Err(Stop::Missing(needs));
         }

@@ -106,8 +106,9 @@ impl Shards {
         }
         for event in events {
             for ino in event.footprint().names().filter_map(|change| change.before) {
-                // Another plate refused it when it guarded the row.
-                if self.ns.owns(ino)
+                // Another plate refused it when it guarded the row. (A file may be made by an event before.)
+                if event.kind_of(ino).is_none_or(|kind| kind == chiton_types::Kind::Dir)
+                    && self.ns.owns(ino)
                     && self.ns.attr(ino)?.kind == chiton_types::Kind::Dir
                     && self.ns.is_above_decoupled(ino)?
                 {

@@ -274,6 +274,17 @@ impl Namespace {
         needs
     }
 
+    /// What must be fetched before these events can be applied, one after the other. An inode that one of them makes is nowhere yet, and the
+    /// events behind it need nothing of it.
+    pub fn needs_all(&self, events: &[Event]) -> Vec<Need> {
+        let mut needs: Vec<Need> = events.iter().flat_map(|event| self.needs(event)).collect();
+        if events.len() > 1 && !needs.is_empty() {
+            let born: Vec<Ino> = events.iter().filter_map(|event| event.footprint().newborn()).collect();
+            needs.retain(|need| !matches!(need, Need::Inode(ino) if born.contains(ino)));
+        }
+        needs
+    }
+
     /// What must be fetched to find out whether the names that `event` takes from inodes are there (for replay over a state
     /// that others may have changed meanwhile).
     pub fn needs_names(&self, event: &Event) -> Vec<Need> {
