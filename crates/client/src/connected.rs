@@ -33,7 +33,9 @@ use crate::link;
 use crate::plate_inodes::PlateInodes;
 use crate::recall_pool::RecallPool;
 use crate::remote_call::RemoteCall;
-use crate::service::{self, CallError, Connection, Interrupted, Service, Session as _, Underway, ready};
+use crate::service::{
+    self, CallError, Connection, Durability, Interrupted, PlateLookup, Service, Underway, ready,
+};
 use crate::session::Session;
 use crate::wire::{Dialer, Wire};
 use crate::write_behind::{Behind, WriteBehind};
@@ -443,41 +445,8 @@ impl Service for Connected {
 }
 
 impl service::Session for Connected {
-    fn make_room(&self) -> Result<(), CallError> {
-        let too_much = {
-            let session = &self.shared.state.lock().session;
-            (session.kept_bytes() > self.shared.options.kept_bytes_max).then(|| session.answered_upto())
-        };
-        if let Some(upto) = too_much {
-            self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish()?;
-            self.shared.write_behind.queue.note_kept(self.shared.state.lock().session.kept_bytes());
-        }
-        Ok(())
-    }
-
     fn session(&self, _ino: Ino) -> SessionId {
         self.shared.state.lock().session.id
-    }
-
-    fn durable(&self) -> Position {
-        self.shared.state.lock().session.durable()
-    }
-
-    fn commit(&self, upto: Position) -> Result<(), Refusal> {
-        let answer = self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish();
-        if self.take_lost() {
-            return Err(Refusal::Io);
-        }
-        answer.map(drop).map_err(refusal)
-    }
-
-    fn needs_commit(&self) -> bool {
-        // In this order: an operation that is not pending any more is kept until it is durable.
-        self.shared.write_behind.queue.has_any() || self.shared.state.lock().session.kept_bytes() > 0
-    }
-
-    fn take_lost(&self) -> bool {
-        self.shared.state.lock().session.take_lost()
     }
 
     fn settle(&self) -> Result<(), CallError> {
@@ -501,6 +470,43 @@ impl service::Session for Connected {
         self.shared.inbox.recalls()
     }
 }
+
+impl Durability for Connected {
+    fn make_room(&self) -> Result<(), CallError> {
+        let too_much = {
+            let session = &self.shared.state.lock().session;
+            (session.kept_bytes() > self.shared.options.kept_bytes_max).then(|| session.answered_upto())
+        };
+        if let Some(upto) = too_much {
+            self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish()?;
+            self.shared.write_behind.queue.note_kept(self.shared.state.lock().session.kept_bytes());
+        }
+        Ok(())
+    }
+
+    fn durable(&self) -> Position {
+        self.shared.state.lock().session.durable()
+    }
+
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        let answer = self.remote_call(&Cred::ROOT, Call::Commit { upto })?.finish();
+        if self.take_lost() {
+            return Err(Refusal::Io);
+        }
+        answer.map(drop).map_err(refusal)
+    }
+
+    fn needs_commit(&self) -> bool {
+        // In this order: an operation that is not pending any more is kept until it is durable.
+        self.shared.write_behind.queue.has_any() || self.shared.state.lock().session.kept_bytes() > 0
+    }
+
+    fn take_lost(&self) -> bool {
+        self.shared.state.lock().session.take_lost()
+    }
+}
+
+impl PlateLookup for Connected {}
 
 impl Connection for Connected {
     fn leave(&self, limit: Duration) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chiton_types::{Ino, PlateId, Position, Refusal, SessionId};
 
-use crate::service::{CallError, Connection, Interrupted, Service, Session};
+use crate::service::{CallError, Connection, Durability, Interrupted, PlateLookup, Service, Session};
 use crate::{PartLists, Recalls};
 
 /// See the module.
@@ -14,10 +14,6 @@ pub(crate) trait Decorator: Send + Sync {
 }
 
 impl<D: Decorator> Session for D {
-    fn part_lists(&self) -> Arc<PartLists> {
-        self.inner().part_lists()
-    }
-
     fn session(&self, ino: Ino) -> SessionId {
         self.inner().session(ino)
     }
@@ -34,6 +30,16 @@ impl<D: Decorator> Session for D {
         self.inner().is_shared()
     }
 
+    fn settle(&self) -> Result<(), CallError> {
+        self.inner().settle()
+    }
+
+    fn closed(&self, ino: Ino) {
+        self.inner().closed(ino);
+    }
+}
+
+impl<D: Decorator> Durability for D {
     fn durable(&self) -> Position {
         self.inner().durable()
     }
@@ -50,28 +56,26 @@ impl<D: Decorator> Session for D {
         self.inner().needs_commit()
     }
 
+    fn take_lost(&self) -> bool {
+        self.inner().take_lost()
+    }
+
+    fn make_room(&self) -> Result<(), CallError> {
+        self.inner().make_room()
+    }
+}
+
+impl<D: Decorator> PlateLookup for D {
+    fn part_lists(&self) -> Arc<PartLists> {
+        self.inner().part_lists()
+    }
+
     fn plate_of(&self, ino: Ino) -> PlateId {
         self.inner().plate_of(ino)
     }
 
     fn plates(&self) -> u16 {
         self.inner().plates()
-    }
-
-    fn take_lost(&self) -> bool {
-        self.inner().take_lost()
-    }
-
-    fn settle(&self) -> Result<(), CallError> {
-        self.inner().settle()
-    }
-
-    fn make_room(&self) -> Result<(), CallError> {
-        self.inner().make_room()
-    }
-
-    fn closed(&self, ino: Ino) {
-        self.inner().closed(ino);
     }
 }
 

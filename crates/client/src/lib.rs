@@ -123,8 +123,8 @@ pub use recall_inbox::RecallInbox;
 pub use recalls::{Mark, Recalls};
 pub use routed::Routed;
 pub use service::{
-    CallError, Caller, Connection, Groups, Interrupted, LookUp, Service, Session, Standing, Underway, ask,
-    ready,
+    CallError, Caller, Connection, Durability, Groups, Interrupted, LookUp, PlateLookup, Service, Session,
+    Standing, Underway, ask, ready,
 };
 pub use stat_each::StatResult;
 pub use wire::{Dialer, RecallWire, Wire};

@@ -1,8 +1,8 @@
 //! The seam between the client and what answers it: a server at the other end of a socket, or one in this process.
 //!
-//! Three traits, of which the first includes the others: [`Service`] answers calls, [`Session`] is what its leases and its
-//! durable positions belong to, [`Connection`] the way to the server. What stands around a service and changes only how calls
-//! are answered is a `Decorator`.
+//! [`Service`] answers calls, and includes the other traits: [`Session`] (what the client may believe), [`Durability`] (what survives a
+//! crash of the server), [`PlateLookup`] (which plate has an inode) and [`Connection`] (the way to the server). A service that stands around
+//! another one, and changes only how calls are answered, is a `Decorator`.
 //!
 //! ```text
 //!   Client ──┬── names, attributes ──▶ Service ──▶ embedded server
@@ -16,25 +16,6 @@
 //! - Every operation takes effect exactly once, in the order in which one thread made them.
 //! - No lock is held while the recall handler runs, and none may be held by it that a caller holds while it
 //!   waits for a call on the same inode.
-//!
-//! What the data layer ([`crate::data::Files`]) is asked for, by [`crate::Client`]:
-//!
-//! ```text
-//!   Files::new(Arc<dyn Service>, Arc<dyn BlockIo>, SharedWorld, FilesOptions) -> Arc<Files>
-//!   open(&Caller, Attr, LeaseMode, OpenFlags) -> Result<u64 /* fh */, Refusal>
-//!        after the service has counted the open (Query::Open, or Op with `open`); does O_TRUNC
-//!   read(fh, offset, len) -> Result<Vec<u8>, Refusal>       read_into(fh, offset, &mut [u8]) -> Result<usize, _>
-//!   write(&Caller, fh, offset, &[u8]) -> Result<u32, Refusal>
-//!   flush(fh)  fsync(fh, data_only: bool)  release(fh)      release pushes, then Service::closed(ino)
-//!   fallocate(&Caller, fh, mode: i32, offset, len)  seek(fh, offset, Whence) -> offset
-//!   copy_range(&Caller, fh_in, off_in, fh_out, off_out, len) -> Result<u64, Refusal>
-//!   truncate(&Caller, ino, fh: Option<u64>, size) -> Result<Attr, Refusal>
-//!   recall(ino, keep: LeaseMode)     returns when dirty data are with the server and the cache is dropped
-//!   overlay(&self, &mut Attr)        size, mtime of files being written here
-//!   sync() -> Result<(), Refusal>    pushes all dirty data (no commit)
-//!   forget(&self)  (= drop_all)      leases are void (session lost, server restarted): drop what is cached under
-//!                                    them; with `lost: true` dirty data are lost too: EIO at the next flush/fsync
-//! ```
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -92,7 +73,7 @@ impl From<Failure> for CallError {
 pub type Interrupted = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// What answers calls: a server at the other end of a connection, or one in this process.
-pub trait Service: Session + Connection {
+pub trait Service: Session + Durability + PlateLookup + Connection {
     /// Asks and waits for the answer. Of a batch the answer is [`Answer::Batch`], with a result each.
     ///
     /// # Errors
@@ -145,7 +126,7 @@ pub trait Service: Session + Connection {
     }
 }
 
-/// The session in which calls are made: its leases, and what of it is durable.
+/// The session in which calls are made: its leases, and what the server is to know of it.
 pub trait Session: Send + Sync {
     /// The session with the plate that owns an inode. Blocks that are written for the inode bear it as their writer. It changes when a
     /// session expired.
@@ -163,6 +144,21 @@ pub trait Session: Send + Sync {
         true
     }
 
+    /// Returns when the server has answered all operations that write-behind has acknowledged so far: a call at another plate could
+    /// see or undo them.
+    ///
+    /// # Errors
+    /// As [`Service::call`].
+    fn settle(&self) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    /// An open of `ino` ended. The next request reports it to the server, after at most a second.
+    fn closed(&self, ino: Ino);
+}
+
+/// What of the answered operations survives a crash of the server.
+pub trait Durability: Send + Sync {
     /// Everything up to here is known to be durable. Of several plates: with that of the root directory.
     fn durable(&self) -> Position;
 
@@ -176,7 +172,7 @@ pub trait Session: Send + Sync {
     /// Returns when everything answered so far to this client is durable, and all that any client has changed of an inode.
     ///
     /// # Errors
-    /// As [`Session::commit`].
+    /// As [`Durability::commit`].
     fn commit_with(&self, _ino: Ino) -> Result<(), Refusal> {
         self.commit(Position(0))
     }
@@ -186,33 +182,9 @@ pub trait Session: Send + Sync {
         true
     }
 
-    /// Which directories have parts on several plates, as far as is known.
-    fn part_lists(&self) -> Arc<PartLists> {
-        Arc::default()
-    }
-
-    /// How many plates serve the file system.
-    fn plates(&self) -> u16 {
-        1
-    }
-
-    /// The plate that has an inode.
-    fn plate_of(&self, _ino: Ino) -> PlateId {
-        PlateId(0)
-    }
-
     /// True once after answered operations were lost.
     fn take_lost(&self) -> bool {
         false
-    }
-
-    /// Returns when the server has answered all operations that write-behind has acknowledged so far: a call at another plate could
-    /// see or undo them.
-    ///
-    /// # Errors
-    /// As [`Service::call`].
-    fn settle(&self) -> Result<(), CallError> {
-        Ok(())
     }
 
     /// Waits until there is memory for more operations that are not durable yet; for callers of [`Service::start`] that
@@ -223,9 +195,24 @@ pub trait Session: Send + Sync {
     fn make_room(&self) -> Result<(), CallError> {
         Ok(())
     }
+}
 
-    /// An open of `ino` ended. The next request reports it to the server, after at most a second.
-    fn closed(&self, ino: Ino);
+/// Which plate has an inode. The defaults are those of a file system with one plate.
+pub trait PlateLookup: Send + Sync {
+    /// How many plates serve the file system.
+    fn plates(&self) -> u16 {
+        1
+    }
+
+    /// The plate that has an inode.
+    fn plate_of(&self, _ino: Ino) -> PlateId {
+        PlateId(0)
+    }
+
+    /// Which directories have parts on several plates, as far as is known.
+    fn part_lists(&self) -> Arc<PartLists> {
+        Arc::default()
+    }
 }
 
 /// The way to the server: whether it is there, and how it ends.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chiton_client::{
-    CallError, CancelToken, ConnectError, Connection, PlateInodes, RecallInbox, Recalls, Service, Session,
-    Underway, ready,
+    CallError, CancelToken, ConnectError, Connection, Durability, PlateInodes, PlateLookup, RecallInbox,
+    Recalls, Service, Session, Underway, ready,
 };
 use chiton_server::{EmbeddedSession, Server};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, PlateId, Position, Refusal, Seq, SessionId};
@@ -104,22 +104,6 @@ impl Session for Embedded {
         self.session.session()
     }
 
-    fn durable(&self) -> Position {
-        self.session.durable()
-    }
-
-    fn commit(&self, upto: Position) -> Result<(), Refusal> {
-        match self.call(&Cred::ROOT, Call::Commit { upto }) {
-            Ok(_) => Ok(()),
-            Err(CallError::Refused(refusal)) => Err(refusal),
-            Err(CallError::NeedGroups) => Err(Refusal::Access),
-        }
-    }
-
-    fn needs_commit(&self) -> bool {
-        self.answered.as_ref().is_none_or(|answered| answered.load(Ordering::Relaxed) > self.durable().0)
-    }
-
     fn closed(&self, ino: Ino) {
         // Refused only when the server ends, and the session with it.
         drop(self.call(&Cred::ROOT, Call::Closed { inos: vec![ino] }));
@@ -137,6 +121,26 @@ impl Session for Embedded {
         self.session.is_shared()
     }
 }
+
+impl Durability for Embedded {
+    fn durable(&self) -> Position {
+        self.session.durable()
+    }
+
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        match self.call(&Cred::ROOT, Call::Commit { upto }) {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused(refusal)) => Err(refusal),
+            Err(CallError::NeedGroups) => Err(Refusal::Access),
+        }
+    }
+
+    fn needs_commit(&self) -> bool {
+        self.answered.as_ref().is_none_or(|answered| answered.load(Ordering::Relaxed) > self.durable().0)
+    }
+}
+
+impl PlateLookup for Embedded {}
 
 impl Connection for Embedded {
     fn leave(&self, limit: Duration) {

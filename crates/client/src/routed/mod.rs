@@ -42,7 +42,9 @@ use chiton_wire::{Answer, Call, LeaseMode, Query, RealmCall, StatFs};
 use crate::in_flight::refusal;
 use crate::part_lists::PartLists;
 use crate::plate_inodes::{crosses, index_of};
-use crate::service::{CallError, Connection, Interrupted, Service, Session, Underway};
+use crate::service::{
+    CallError, Connection, Durability, Interrupted, PlateLookup, Service, Session, Underway,
+};
 use crate::{CancelToken, Recalls};
 use chain::{Chain, Next};
 
@@ -435,10 +437,6 @@ impl Service for Routed {
 }
 
 impl Session for Routed {
-    fn part_lists(&self) -> Arc<PartLists> {
-        self.0.parts.clone()
-    }
-
     fn session(&self, ino: Ino) -> SessionId {
         self.at(ino).session(ino)
     }
@@ -455,6 +453,16 @@ impl Session for Routed {
         self.0.services.iter().any(|service| service.is_shared())
     }
 
+    fn settle(&self) -> Result<(), CallError> {
+        self.0.services.iter().try_for_each(|service| service.settle())
+    }
+
+    fn closed(&self, ino: Ino) {
+        self.at(ino).closed(ino);
+    }
+}
+
+impl Durability for Routed {
     fn durable(&self) -> Position {
         self.at(Ino::ROOT).durable()
     }
@@ -472,28 +480,26 @@ impl Session for Routed {
         self.0.services.iter().any(|service| service.needs_commit())
     }
 
+    fn take_lost(&self) -> bool {
+        self.0.services.iter().filter(|service| service.take_lost()).count() > 0
+    }
+
+    fn make_room(&self) -> Result<(), CallError> {
+        self.0.services.iter().try_for_each(|service| service.make_room())
+    }
+}
+
+impl PlateLookup for Routed {
+    fn part_lists(&self) -> Arc<PartLists> {
+        self.0.parts.clone()
+    }
+
     fn plate_of(&self, ino: Ino) -> PlateId {
         self.0.plates.of(ino).unwrap_or_default()
     }
 
     fn plates(&self) -> u16 {
         self.0.plates.count()
-    }
-
-    fn take_lost(&self) -> bool {
-        self.0.services.iter().filter(|service| service.take_lost()).count() > 0
-    }
-
-    fn settle(&self) -> Result<(), CallError> {
-        self.0.services.iter().try_for_each(|service| service.settle())
-    }
-
-    fn make_room(&self) -> Result<(), CallError> {
-        self.0.services.iter().try_for_each(|service| service.make_room())
-    }
-
-    fn closed(&self, ino: Ino) {
-        self.at(ino).closed(ino);
     }
 }
 

@@ -19,7 +19,7 @@ use chiton_wire::{
 };
 
 use super::Routed;
-use crate::service::{CallError, Connection, Service, Session, Underway};
+use crate::service::{CallError, Connection, Durability, PlateLookup, Service, Session, Underway};
 use crate::tests::fake_server::attr;
 use crate::{CancelToken, Recalls};
 
@@ -91,6 +91,16 @@ impl Session for Asked {
     fn recalls(&self) -> &Recalls {
         &self.0.recalls
     }
+    fn settle(&self) -> Result<(), CallError> {
+        self.0.log.lock().push((self.0.number, "settled"));
+        Ok(())
+    }
+    fn closed(&self, _: Ino) {
+        self.0.log.lock().push((self.0.number, "closed"));
+    }
+}
+
+impl Durability for Asked {
     fn durable(&self) -> Position {
         Position(0)
     }
@@ -101,14 +111,9 @@ impl Session for Asked {
     fn needs_commit(&self) -> bool {
         self.0.needs_commit
     }
-    fn settle(&self) -> Result<(), CallError> {
-        self.0.log.lock().push((self.0.number, "settled"));
-        Ok(())
-    }
-    fn closed(&self, _: Ino) {
-        self.0.log.lock().push((self.0.number, "closed"));
-    }
 }
+
+impl PlateLookup for Asked {}
 
 impl Connection for Asked {
     fn is_embedded(&self) -> bool {

@@ -16,7 +16,8 @@ use crate::cache::Cache;
 use crate::complete_dirs::Part;
 use crate::data::{BlockIo, DirectBlocks};
 use crate::{
-    CallError, Client, ClientOptions, Connection, Lookup, PlateInodes, Recalls, Service, Session, Underway,
+    CallError, Client, ClientOptions, Connection, Durability, Lookup, PlateInodes, PlateLookup, Recalls,
+    Service, Session, Underway,
 };
 
 const DIR: Ino = Ino(1);
@@ -340,12 +341,6 @@ impl Session for Counting {
     fn session(&self, _ino: Ino) -> SessionId {
         self.inner.session(Ino::ROOT)
     }
-    fn durable(&self) -> Position {
-        self.inner.durable()
-    }
-    fn commit(&self, upto: Position) -> Result<(), Refusal> {
-        self.inner.commit(upto)
-    }
     fn closed(&self, ino: Ino) {
         self.inner.closed(ino);
     }
@@ -356,6 +351,17 @@ impl Session for Counting {
         self.inner.recalls()
     }
 }
+
+impl Durability for Counting {
+    fn durable(&self) -> Position {
+        self.inner.durable()
+    }
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        self.inner.commit(upto)
+    }
+}
+
+impl PlateLookup for Counting {}
 
 impl Connection for Counting {
     fn is_embedded(&self) -> bool {

@@ -11,7 +11,7 @@ use chiton_wire::Acknowledged;
 
 use super::fake_server::FakeServer;
 use crate::connected::{Connected, ConnectedOptions};
-use crate::service::{Connection, Session};
+use crate::service::{Connection, Durability};
 use crate::write_behind::{Limits, WriteBehind};
 
 const DIR: Ino = Ino(9);

@@ -9,8 +9,8 @@ use chiton_wire::{Answer, Call};
 
 use crate::data::DirectBlocks;
 use crate::{
-    CallError, Client, ClientOptions, Connection, PlateInodes, RecallInbox, Recalls, Service, Session,
-    Underway, ready,
+    CallError, Client, ClientOptions, Connection, Durability, PlateInodes, PlateLookup, RecallInbox, Recalls,
+    Service, Session, Underway, ready,
 };
 
 /// See the module.
@@ -51,13 +51,6 @@ impl Session for Near {
     fn session(&self, _ino: Ino) -> SessionId {
         self.session.session()
     }
-    fn durable(&self) -> Position {
-        self.session.durable()
-    }
-    fn commit(&self, upto: Position) -> Result<(), Refusal> {
-        let committed = self.session.ask(&Cred::ROOT, Call::Commit { upto });
-        committed.map(drop).map_err(|failure| panic!("not committed: {failure:?}"))
-    }
     fn closed(&self, ino: Ino) {
         self.session.ask(&Cred::ROOT, Call::Closed { inos: vec![ino] }).expect("the server goes on");
     }
@@ -71,6 +64,18 @@ impl Session for Near {
         self.session.is_shared()
     }
 }
+
+impl Durability for Near {
+    fn durable(&self) -> Position {
+        self.session.durable()
+    }
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        let committed = self.session.ask(&Cred::ROOT, Call::Commit { upto });
+        committed.map(drop).map_err(|failure| panic!("not committed: {failure:?}"))
+    }
+}
+
+impl PlateLookup for Near {}
 
 impl Connection for Near {
     fn is_embedded(&self) -> bool {

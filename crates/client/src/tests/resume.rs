@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::fake_server::{FakeServer, Fate, Made};
 use crate::connected::{Connected, ConnectedOptions};
 use crate::handler::Handler;
-use crate::service::{CallError, Service, Session};
+use crate::service::{CallError, Durability, Service, Session};
 use crate::write_behind::WriteBehind;
 use crate::{PlateInodes, RecallInbox};
 

@@ -25,7 +25,8 @@ use crate::handler::Handler;
 use crate::service::{Groups, LookUp, Standing, ready};
 use crate::write_behind::{Limits, WriteBehind, WriteBehinds};
 use crate::{
-    CallError, Caller, Client, ClientOptions, Connection, RecallInbox, Recalls, Service, Session, Underway,
+    CallError, Caller, Client, ClientOptions, Connection, Durability, PlateLookup, RecallInbox, Recalls,
+    Service, Session, Underway,
 };
 
 /// First of the numbers that are granted.
@@ -176,12 +177,6 @@ impl Session for Reference {
     fn session(&self, _ino: Ino) -> SessionId {
         SessionId(1)
     }
-    fn durable(&self) -> Position {
-        Position(0)
-    }
-    fn commit(&self, _: Position) -> Result<(), Refusal> {
-        Ok(())
-    }
     fn closed(&self, _: Ino) {}
     fn valid_until(&self, _ino: Ino) -> Duration {
         Duration::MAX
@@ -190,6 +185,17 @@ impl Session for Reference {
         &self.recalls
     }
 }
+
+impl Durability for Reference {
+    fn durable(&self) -> Position {
+        Position(0)
+    }
+    fn commit(&self, _: Position) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+impl PlateLookup for Reference {}
 
 impl Connection for Reference {
     fn is_embedded(&self) -> bool {

@@ -20,8 +20,8 @@ use crate::handler::Handler;
 use crate::service::Groups;
 use crate::write_behind::{Limits, WriteBehind, WriteBehinds};
 use crate::{
-    CallError, Caller, Client, ClientOptions, Connection, Lookup, OpenFlags, Recalls, Service, Session,
-    Underway,
+    CallError, Caller, Client, ClientOptions, Connection, Durability, Lookup, OpenFlags, PlateLookup,
+    Recalls, Service, Session, Underway,
 };
 
 /// First of the numbers that are granted.
@@ -64,12 +64,6 @@ impl Session for Silent {
     fn session(&self, _ino: Ino) -> SessionId {
         self.inner.session(Ino::ROOT)
     }
-    fn durable(&self) -> Position {
-        self.inner.durable()
-    }
-    fn commit(&self, upto: Position) -> Result<(), Refusal> {
-        self.inner.commit(upto)
-    }
     fn closed(&self, _ino: Ino) {}
     fn valid_until(&self, _ino: Ino) -> Duration {
         Duration::MAX
@@ -78,6 +72,17 @@ impl Session for Silent {
         self.inner.recalls()
     }
 }
+
+impl Durability for Silent {
+    fn durable(&self) -> Position {
+        self.inner.durable()
+    }
+    fn commit(&self, upto: Position) -> Result<(), Refusal> {
+        self.inner.commit(upto)
+    }
+}
+
+impl PlateLookup for Silent {}
 
 impl Connection for Silent {
     fn is_embedded(&self) -> bool {

@@ -516,15 +516,6 @@ impl crate::Session for Session {
         SessionId(self.id)
     }
 
-    fn durable(&self) -> Position {
-        Position(0)
-    }
-
-    fn commit(&self, _: Position) -> Result<(), Refusal> {
-        self.server.state.lock().commits += 1;
-        Ok(())
-    }
-
     fn closed(&self, _: Ino) {}
 
     fn valid_until(&self, _ino: Ino) -> Duration {
@@ -535,6 +526,19 @@ impl crate::Session for Session {
         &self.recalls
     }
 }
+
+impl crate::Durability for Session {
+    fn durable(&self) -> Position {
+        Position(0)
+    }
+
+    fn commit(&self, _: Position) -> Result<(), Refusal> {
+        self.server.state.lock().commits += 1;
+        Ok(())
+    }
+}
+
+impl crate::PlateLookup for Session {}
 
 impl crate::Connection for Session {
     fn is_embedded(&self) -> bool {
