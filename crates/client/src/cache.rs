@@ -419,7 +419,7 @@ impl Inner {
         let ino = outcome.attr.as_ref().map(|attr| attr.ino);
         let first = touched.len();
         // Of what is new nobody can have asked before it was there: no other answer is doubted.
-        let is_new = matches!(op, Op::Make { .. } | Op::MakeUnnamed { .. });
+        let is_new = op.makes_inode();
         touched.extend(ino.filter(|_| !is_new));
         touched.extend(outcome.gone.map(|gone| gone.ino));
         touched.extend(outcome.other);

@@ -45,10 +45,8 @@ impl Invalidating {
     /// The operations of a call, if it is worth to look at them afterwards.
     fn ops(&self, call: &Call) -> Vec<Op> {
         // Without a cache, only the names matter that the kernel keeps.
-        let sets_rights = |op: &Op| {
-            matches!(op, Op::SetAttr { .. })
-                || matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_list(name))
-        };
+        let sets_rights =
+            |op: &Op| matches!(op, Op::SetAttr { .. }) || op.xattr().is_some_and(|(_, name)| is_list(name));
         match call {
             Call::Op { op, .. } if sets_rights(op) => self.outline(call),
             _ if self.core.embedded => Vec::new(),

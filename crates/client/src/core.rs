@@ -154,12 +154,12 @@ impl Core {
             let make = Make::File { content: Vec::new() };
             return Op::Make { parent: *parent, name: name.clone(), make, mode: *mode };
         }
-        if let Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name } = op
+        if let Some((ino, name)) = op.xattr()
             && is_list(name)
         {
             // What an access control list says is as what the mode says.
             let change = AttrChange { mode: Some(Mode(0)), ..AttrChange::default() };
-            return Op::SetAttr { ino: *ino, change };
+            return Op::SetAttr { ino, change };
         }
         if let Op::Write { ino, .. } | Op::SetXattr { ino, .. } | Op::Remap { ino, .. } = op {
             return Op::Write {

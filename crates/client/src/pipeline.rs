@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use chiton_model::{Op, Outcome};
+use chiton_model::{Batched, Op, Outcome};
 use chiton_types::{Attr, Cred, Position, Refusal, SessionId};
 use chiton_wire::{Answer, Call, Failure};
 
@@ -249,27 +249,20 @@ impl Client {
 
     /// Whether an operation may go to the server past the layer of open files; what that layer has to send first, is sent.
     fn may_be_batched(&self, op: &Op) -> Result<(), Refusal> {
-        match op {
-            Op::Make { .. }
-            | Op::Link { .. }
-            | Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::RemoveTree { .. }
-            | Op::Rename { .. }
-            | Op::SetXattr { .. }
-            | Op::RemoveXattr { .. } => Ok(()),
-            Op::SetAttr { change, .. } if change.size.is_some() => Err(Refusal::Invalid),
-            // Earlier writes must not set the times afterwards.
-            Op::SetAttr { ino, .. } | Op::SetFlags { ino, .. } => self.files.push_inode(*ino),
-            Op::Clone { to, .. } if self.files.is_open(*to) => Err(Refusal::Busy),
-            Op::Clone { from, to, .. } => self.files.push_inode(*from).and(self.files.push_inode(*to)),
-            Op::Write { .. }
-            | Op::Remap { .. }
-            | Op::Split { .. }
-            | Op::Fold { .. }
-            | Op::Reclaim { .. }
-            | Op::MakeUnnamed { .. }
-            | Op::LinkUnnamed { .. } => Err(Refusal::Invalid),
+        match op.batched() {
+            Batched::AtOnce => Ok(()),
+            Batched::Never => Err(Refusal::Invalid),
+            Batched::Pushed => {
+                if let Op::Clone { to, .. } = op
+                    && self.files.is_open(*to)
+                {
+                    return Err(Refusal::Busy);
+                }
+                // Earlier writes must not set the times afterwards. All are pushed, also behind one that failed.
+                let footprint = op.footprint();
+                let pushed = footprint.inodes().iter().map(|touch| self.files.push_inode(touch.ino));
+                pushed.fold(Ok(()), Result::and)
+            }
         }
     }
 }

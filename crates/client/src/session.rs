@@ -466,7 +466,7 @@ fn journalled(again: Again) -> Option<Again> {
 
 fn again(boot: u64, op: &Op, position: Position, outcome: &Outcome) -> Again {
     let attr = outcome.attr.as_ref();
-    let is_born = matches!(op, Op::Make { .. } | Op::MakeUnnamed { .. });
+    let is_born = op.makes_inode();
     Again {
         boot,
         position,

@@ -271,7 +271,7 @@ impl Engine {
     /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
     fn check_allowed(&self, call: &OpCall<'_>) -> Result<bool, Stop> {
         let is_server = call.slot == Slot::SERVER;
-        if matches!(call.op, Op::Remap { .. } | Op::Reclaim { .. }) && !is_server {
+        if call.op.is_server_only() && !is_server {
             return Err(Refusal::NotPermitted.into());
         }
         // A merge knows files by their names.
@@ -369,7 +369,7 @@ impl Engine {
                 session.dedup.open_counted(call.seq);
             }
         }
-        let is_born = matches!(call.op, Op::Make { .. } | Op::MakeUnnamed { .. });
+        let is_born = call.op.makes_inode();
         let changed = |attr: &Attr| if is_born { attr.btime } else { attr.ctime };
         let time = call.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
         // Of another inode the client knows nothing by now: what it knew ended with the connection.
@@ -490,7 +490,7 @@ impl Clients {
         if call.slot == Slot::SERVER || self.resends.are_left() {
             return NO_LEASES;
         }
-        let is_born = matches!(call.op, Op::Make { .. } | Op::MakeUnnamed { .. });
+        let is_born = call.op.makes_inode();
         let lease = match &outcome.attr {
             // Its own plate lends it.
             Some(attr) if !owns(attr.ino) => LeaseMode::None,
@@ -568,5 +568,5 @@ const NO_LEASES: (LeaseMode, bool) = (LeaseMode::None, false);
 
 /// Whether an operation sets or removes a policy.
 pub(crate) fn sets_policy(op: &Op) -> bool {
-    matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name))
+    op.xattr().is_some_and(|(_, name)| is_policy_attribute(name))
 }

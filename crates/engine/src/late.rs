@@ -18,7 +18,7 @@
 
 use std::collections::BTreeSet;
 
-use chiton_model::{Body, Event, Make, Op, Role};
+use chiton_model::{Event, Op, Role};
 use chiton_types::{Ino, Name, Position, Refusal, Seq};
 use chiton_wire::{Again, Answer, BATCH_OPS_MAX, Call, Failure};
 
@@ -229,31 +229,8 @@ fn contradicted() -> Stop {
     Refusal::Io.into()
 }
 
-/// Whether the rows that an operation changes show if it has been contradicted, and the client can still send all that belongs to it:
-/// blocks belong to the session that is over.
 fn can_be_late(op: &Op) -> bool {
-    match op {
-        Op::Make {
-            make: Make::File { .. } | Make::Dir | Make::Symlink { .. } | Make::Node { .. }, ..
-        }
-        | Op::Link { .. }
-        | Op::Unlink { .. }
-        | Op::Rmdir { .. }
-        | Op::Rename { .. }
-        | Op::SetAttr { .. }
-        | Op::SetFlags { .. }
-        | Op::Write { body: Body::Inline(_), .. } => true,
-        Op::SetXattr { .. } | Op::RemoveXattr { .. } => !sets_policy(op),
-        Op::Write { body: Body::Extents(_), .. }
-        | Op::Clone { .. }
-        | Op::Remap { .. }
-        | Op::Reclaim { .. }
-        | Op::MakeUnnamed { .. }
-        | Op::LinkUnnamed { .. }
-        | Op::RemoveTree { .. }
-        | Op::Split { .. }
-        | Op::Fold { .. } => false,
-    }
+    op.can_be_late() && !sets_policy(op)
 }
 
 #[cfg(test)]

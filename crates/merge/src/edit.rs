@@ -11,7 +11,7 @@
 //!   and is met when ours writes.
 
 use chiton_model::merge::{Conflict, ConflictKind, Resolution, Settled};
-use chiton_model::{Body, Event, FILE_BYTES_MAX, OldContent};
+use chiton_model::{Body, Event, FILE_BYTES_MAX, OldContent, Rows};
 use chiton_namespace::{Fault, Inode, KnownFile};
 use chiton_types::Kind;
 
@@ -35,7 +35,7 @@ impl<'a> Merge<'a> {
             }
             return Ok(None);
         }
-        let kind = match (inode.kind(), changes_content(event)) {
+        let kind = match (inode.kind(), event.footprint().alters(Rows::CONTENT)) {
             (Kind::File, true) => ConflictKind::EditEdit,
             (Kind::File, false) => ConflictKind::AttrEdit,
             _ => ConflictKind::AttrAttr,
@@ -177,10 +177,6 @@ impl<'a> Merge<'a> {
         self.map.note_standing(ino);
         Ok(Some(MergeStep::Instead(events)))
     }
-}
-
-fn changes_content(event: &Event) -> bool {
-    matches!(event, Event::Write { .. } | Event::SetAttr { size: Some(_), .. } | Event::Clone { .. })
 }
 
 /// A change of nothing.

@@ -44,6 +44,7 @@ macro_rules! events {
         $({ $($(#[$field_doc:meta])* $field:ident: $type:ty $(as $codec:ty)? $(=> $key:literal)?),+ $(,)? })?
         $(($inner:ident: $inner_type:ty))?
         footprint { $footprint:expr }
+        $(attributes_of { $attributes_of:ident })?
         $(time { $time:expr })?
         text { $text:expr }
         $(operation { $operation:expr })?
@@ -99,6 +100,24 @@ macro_rules! events {
                 match self {
                     $(Event::$variant $({ $($field),+ })? $(($inner))? => $footprint),+
                 }
+            }
+
+            /// The inode of which it sets an attribute, and nothing else.
+            pub fn attributes_of(&self) -> Option<Ino> {
+                let ino = match self {
+                    $(Event::$variant $({ $($field),+ })? $(($inner))? => None$(.or(Some(*$attributes_of)))?),+
+                };
+                ino.filter(|_| !self.footprint().alters(Rows::CONTENT))
+            }
+
+            /// The event that sets the same attribute of another inode.
+            pub fn with_attributes_of(&self, other: Ino) -> Option<Event> {
+                self.attributes_of()?;
+                let mut event = self.clone();
+                match &mut event {
+                    $(Event::$variant $({ $($field),+ })? $(($inner))? => { $(*$attributes_of = other;)? })+
+                }
+                Some(event)
             }
 
             /// When it happened, if it says so.
@@ -293,6 +312,7 @@ events! {
         mtime: Option<Time> => "mtime_ns",
     }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and_if(size.is_some(), Rows::CONTENT)) }
+    attributes_of { ino }
     time { *ctime }
     text {{
         let mut set = Vec::new();
@@ -392,6 +412,7 @@ events! {
         value: Option<Vec<u8>> => "value_bytes",
     }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
+    attributes_of { ino }
     time { *ctime }
     text {{
         let name = String::from_utf8_lossy(name);
@@ -563,6 +584,7 @@ events! {
         flags: u8,
     }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
+    attributes_of { ino }
     time { *ctime }
     text { format!("flags of {ino}: {}", flag_letters(*flags)) }
     operation { Op::SetFlags { ino: *ino, flags: *flags } }

@@ -191,6 +191,11 @@ impl<N: Copy> Footprint<N> {
             .map(|t| t.ino)
     }
 
+    /// Whether any of these rows of an inode that is there changes, or ends with the inode.
+    pub fn alters(&self, rows: Rows) -> bool {
+        self.inodes().iter().any(|touch| touch.role != Role::Newborn && touch.writes.has_any(rows))
+    }
+
     /// Visits each inode that is there already, and whether something of it is written, until `visit` refuses.
     ///
     /// # Errors

@@ -9,8 +9,6 @@
 //! - Data and encodings only: no state of the file system, no clock, no socket, no thread.
 //! - An event is complete: whoever applies it asks nobody.
 
-#![allow(missing_docs, reason = "most fields and codecs say by their names all there is to say")]
-
 pub mod codec;
 pub mod field;
 pub mod merge;
@@ -24,6 +22,7 @@ mod extent;
 mod footprint;
 mod frame_events;
 mod op;
+mod op_rules;
 mod outcome;
 mod parts;
 mod policy;
@@ -41,6 +40,7 @@ pub use op::{
     FILE_BYTES_MAX, INLINE_BYTES_MAX, LINKS_MAX, Op, SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX,
     XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
+pub use op_rules::{AcrossPlates, Batched};
 pub use outcome::{Gone, Outcome};
 pub use parts::{HASHES, PartRange, decode_parts, encode_parts, equal_parts, home_range, part_of, range_of};
 pub use policy::{POLICY_BYTES_MAX, POLICY_HISTORY_MAX, PolicyChange};

@@ -2,7 +2,7 @@
 //!
 //! The table below is the only place that knows all operations. From it come the type, the bytes (`docs/formats.md`,
 //! "Operation", which a test compares with it), JSON and the line for people, samples for tests, the counter, the
-//! [`Footprint`], and whether it takes room. An entry:
+//! [`Footprint`], whether it takes room, and how it may be carried out: late, over plates, in a batch. An entry:
 //!
 //! ```text
 //!   3 ["unlink"] Unlink { fields in the order of their bytes: name: Type as codec => "key in JSON" }
@@ -19,6 +19,7 @@ use crate::change::{AttrChange, Body, Hold, Make, RenameHow, XattrHow};
 use crate::extent::Extent;
 use crate::field::{Code, Sample, Samples, Shown, Text, Variants, add_json, listed};
 use crate::footprint::{Footprint, NameTouch, NameUse, Role, Rows};
+use crate::op_rules::{AcrossPlates, Batched};
 use crate::table::or_name;
 use crate::text::{flag_letters, kind_name, octal, quoted};
 
@@ -45,7 +46,8 @@ macro_rules! operations {
         }
         text { $text:expr }
         footprint { $footprint:expr }
-        grows { $grows:expr }
+        grows { $grows:expr } makes { $makes:expr } late { $late:expr } server_only { $server_only:expr }
+        across_plates { $across_plates:ident } batched { $batched:expr }
         $(counter { $which:expr })?
     )+) => {
         /// An operation that changes the namespace.
@@ -140,6 +142,42 @@ macro_rules! operations {
                 }
             }
 
+            /// Whether it makes an inode, which is the subject of its outcome.
+            pub fn makes_inode(&self) -> bool {
+                match self {
+                    $(Op::$variant { $($field),+ } => $makes),+
+                }
+            }
+
+            /// Whether it can be a late operation: the rows that it changes show whether another client has contradicted it, and the
+            /// client can still send all that belongs to it (blocks belong to the session that is over). Of a policy it cannot.
+            pub fn can_be_late(&self) -> bool {
+                match self {
+                    $(Op::$variant { $($field),+ } => $late),+
+                }
+            }
+
+            /// Whether only the server may ask for it.
+            pub fn is_server_only(&self) -> bool {
+                match self {
+                    $(Op::$variant { $($field),+ } => $server_only),+
+                }
+            }
+
+            /// What happens if it needs rows of other plates.
+            pub fn across_plates(&self) -> AcrossPlates {
+                match self {
+                    $(Op::$variant { $($field),+ } => AcrossPlates::$across_plates),+
+                }
+            }
+
+            /// Whether a caller may put it into a batch.
+            pub fn batched(&self) -> Batched {
+                match self {
+                    $(Op::$variant { $($field),+ } => $batched),+
+                }
+            }
+
             /// The table of `docs/formats.md`: tag, operation and fields.
             pub fn layouts() -> Vec<(u8, &'static str, String)> {
                 vec![$((
@@ -219,7 +257,8 @@ operations! {
         format!("make {} {} in {parent}, mode {}{bytes}", kind_name(what), quoted(name), octal(mode.0))
     } }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::Given) }
-    grows { true }
+    grows { true } makes { true } late { true } server_only { false }
+    across_plates { Never } batched { Batched::AtOnce }
     counter {
         match make {
             Make::File { .. } => 0,
@@ -242,7 +281,8 @@ operations! {
     footprint {
         Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).uses(*parent, name, NameUse::Given)
     }
-    grows { true }
+    grows { true } makes { false } late { true } server_only { false }
+    across_plates { Guarded } batched { Batched::AtOnce }
 
     /// Removes a name that is not a directory's.
     3 ["unlink"] Unlink {
@@ -251,7 +291,8 @@ operations! {
     }
     text { format!("unlink {} in {parent}", quoted(name)) }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::Removed) }
-    grows { false }
+    grows { false } makes { false } late { true } server_only { false }
+    across_plates { Guarded } batched { Batched::AtOnce }
 
     /// Removes an empty directory.
     4 ["rmdir"] Rmdir {
@@ -261,7 +302,8 @@ operations! {
     }
     text { format!("rmdir {} in {parent}", quoted(name)) }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
-    grows { false }
+    grows { false } makes { false } late { true } server_only { false }
+    across_plates { Guarded } batched { Batched::AtOnce }
 
     /// Moves a name. It does not grow: `rm -r` may move what it removes.
     5 ["rename"] Rename {
@@ -291,7 +333,8 @@ operations! {
             .uses(*from, from_name, NameUse::Left)
             .uses(*to, to_name, NameUse::Taken)
     }
-    grows { false }
+    grows { false } makes { false } late { true } server_only { false }
+    across_plates { Guarded } batched { Batched::AtOnce }
 
     /// chmod, chown, truncate, utimens. It does not grow: `rm -r` may need a chmod first.
     6 ["setattr"] SetAttr {
@@ -313,7 +356,8 @@ operations! {
         format!("set attributes of {ino}: {}", set.into_iter().flatten().collect::<Vec<_>>().join(", "))
     } }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and_if(change.size.is_some(), Rows::CONTENT)) }
-    grows { false }
+    grows { false } makes { false } late { true } server_only { false }
+    across_plates { OfParts } batched { if change.size.is_some() { Batched::Never } else { Batched::Pushed } }
 
     /// New content of a file. Right to write was checked at open.
     7 ["write"] Write {
@@ -334,7 +378,8 @@ operations! {
         Body::Extents(extents) => format!("write {} extents of {ino}, size {size}", extents.len()),
     } }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::CONTENT)) }
-    grows { true }
+    grows { true } makes { false } late { matches!(body, Body::Inline(_)) } server_only { false }
+    across_plates { Never } batched { Batched::Never }
 
     /// Shares a range of one file's content with another file (copy_file_range, reflink): no byte is copied.
     /// Both files are in blocks, ranges within the source's size; the same file only without overlap.
@@ -356,7 +401,8 @@ operations! {
             .inode(Role::Source, *from, Rows::NONE)
             .subject(*to, Rows::ATTRS.and(Rows::CONTENT))
     }
-    grows { true }
+    grows { true } makes { false } late { false } server_only { false }
+    across_plates { Refused } batched { Batched::Pushed }
 
     /// Replaces the mapping of one range by blocks with the same bytes (compaction); refused with `WouldBlock`
     /// if the file changed since `expected`.
@@ -370,7 +416,8 @@ operations! {
     }
     text { format!("remap {} extents of {ino}, unchanged since {expected}", extents.len()) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::BLOCKS) }
-    grows { false }
+    grows { false } makes { false } late { false } server_only { true }
+    across_plates { Never } batched { Batched::Never }
 
     /// Sets an extended attribute.
     10 ["set_xattr"] SetXattr {
@@ -383,7 +430,8 @@ operations! {
     }
     text { format!("set attribute {:?} of {ino}, {} bytes", String::from_utf8_lossy(name), value.len()) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
-    grows { true }
+    grows { true } makes { false } late { true } server_only { false }
+    across_plates { OfParts } batched { Batched::AtOnce }
 
     /// Removes an extended attribute.
     11 ["remove_xattr"] RemoveXattr {
@@ -393,7 +441,8 @@ operations! {
     }
     text { format!("remove attribute {:?} of {ino}", String::from_utf8_lossy(name)) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS)) }
-    grows { false }
+    grows { false } makes { false } late { true } server_only { false }
+    across_plates { OfParts } batched { Batched::AtOnce }
 
     /// Frees an orphan that nobody holds open any more, a limited number of chunks of its map at a time;
     /// asked by the server only, again and again until the outcome's `gone` says that it is no orphan any more.
@@ -403,7 +452,8 @@ operations! {
     }
     text { format!("reclaim {ino}") }
     footprint { Footprint::at(*ino).inode(Role::Orphan, *ino, Rows::ATTRS.and(Rows::CONTENT)) }
-    grows { false }
+    grows { false } makes { false } late { false } server_only { true }
+    across_plates { Never } batched { Batched::Never }
 
     /// A new file without a name (open O_TMPFILE), which lives as long as it is open.
     13 ["make_unnamed"] MakeUnnamed {
@@ -414,7 +464,8 @@ operations! {
     }
     text { format!("make a file without a name in {parent}, mode {}", octal(mode.0)) }
     footprint { Footprint::at(*parent).dir(*parent) }
-    grows { true }
+    grows { true } makes { true } late { false } server_only { false }
+    across_plates { Never } batched { Batched::Never }
 
     /// A first name of a file that has none, and is open.
     14 ["link_unnamed"] LinkUnnamed {
@@ -427,7 +478,8 @@ operations! {
     footprint {
         Footprint::at(*parent).dir(*parent).subject(*ino, Rows::ATTRS).uses(*parent, name, NameUse::Given)
     }
-    grows { true }
+    grows { true } makes { false } late { false } server_only { false }
+    across_plates { Refused } batched { Batched::Never }
 
     /// Makes a file or directory immutable or append-only, or no longer (chattr).
     15 ["set_flags"] SetFlags {
@@ -437,7 +489,8 @@ operations! {
     }
     text { format!("set flags of {ino} to {}", flag_letters(*flags)) }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
-    grows { false }
+    grows { false } makes { false } late { true } server_only { false }
+    across_plates { OfParts } batched { Batched::Pushed }
 
     /// Removes a directory with everything in it: its name goes at once, and the server frees its content afterwards.
     16 ["remove_tree"] RemoveTree {
@@ -449,7 +502,8 @@ operations! {
     }
     text { format!("remove the tree {ino}, {} in {parent}", quoted(name)) }
     footprint { Footprint::at(*parent).dir(*parent).uses(*parent, name, NameUse::RemovedDir) }
-    grows { false }
+    grows { false } makes { false } late { false } server_only { false }
+    across_plates { Guarded } batched { Batched::AtOnce }
 
     /// Gives a directory parts on the other plates, with the names in their ranges; a directory of very many names takes several steps. In
     /// the end each plate has an equal range, and it changes nothing.
@@ -458,7 +512,8 @@ operations! {
     }
     text { format!("split directory {dir} over the plates") }
     footprint { Footprint::at(*dir).dir(*dir) }
-    grows { true }
+    grows { true } makes { false } late { false } server_only { false }
+    across_plates { Never } batched { Batched::Never }
 
     /// Brings the names of a directory's first part home, or ends the parts that have none any more. In the end the directory has no parts,
     /// and it changes nothing.
@@ -467,7 +522,8 @@ operations! {
     }
     text { format!("fold directory {dir}") }
     footprint { Footprint::at(*dir).subject(*dir, Rows::ATTRS) }
-    grows { false }
+    grows { false } makes { false } late { false } server_only { false }
+    across_plates { Guarded } batched { Batched::Never }
 }
 
 impl Op {
@@ -482,6 +538,29 @@ impl Op {
             return size_of::<Extent>() * extents.len();
         }
         if let Op::SetXattr { name, value, .. } = self { name.len() + value.len() } else { 0 }
+    }
+
+    /// The inode and the name of the extended attribute that it sets or removes.
+    pub fn xattr(&self) -> Option<(Ino, &[u8])> {
+        match self {
+            Op::SetXattr { ino, name, .. } | Op::RemoveXattr { ino, name } => Some((*ino, name)),
+            Op::Make { .. }
+            | Op::Link { .. }
+            | Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Rename { .. }
+            | Op::SetAttr { .. }
+            | Op::Write { .. }
+            | Op::Clone { .. }
+            | Op::Remap { .. }
+            | Op::Reclaim { .. }
+            | Op::MakeUnnamed { .. }
+            | Op::LinkUnnamed { .. }
+            | Op::SetFlags { .. }
+            | Op::RemoveTree { .. }
+            | Op::Split { .. }
+            | Op::Fold { .. } => None,
+        }
     }
 
     /// Puts each name that it is about into the directory's inode that `place` says: a directory may have parts.

@@ -263,14 +263,7 @@ impl Namespace {
         let passes = matches!(event, Event::Revert { to, .. } if to.temporary);
         let own = self.merging.map(|id| id.0).filter(|_| !passes);
         self.dirty.images.own = own.filter(|id| self.dirty.images.has_any(*id, None));
-        self.dirty.images.changes_content = matches!(
-            event,
-            Event::Write { .. }
-                | Event::SetAttr { size: Some(_), .. }
-                | Event::Clone { .. }
-                | Event::Revert { .. }
-                | Event::Reclaim { .. }
-        );
+        self.dirty.images.changes_content = event.footprint().alters(Rows::CONTENT);
     }
 
     /// What others made, and a merge made known to the decoupling (a directory that became one with its own, a name that
@@ -377,12 +370,15 @@ impl Namespace {
                 needs.extend(more);
             }
         };
-        let Some(place) = event.footprint().imaged_place() else { return };
+        let footprint = event.footprint();
+        let Some(place) = footprint.imaged_place() else { return };
         add(self.decoupled_root(place).map(drop));
-        if let Event::Write { ino, .. } | Event::SetAttr { ino, .. } | Event::Revert { ino, .. } = event {
-            add(self.inode(*ino).and_then(|inode| self.content(inode).map(drop)));
+        // Content inside the inode. Maps of blocks are needed whether images are kept or not. An inode that a decoupled client knows does
+        // not end meanwhile (`is_pinned`): of one that is freed nothing is kept.
+        for ino in footprint.writes(Rows::CONTENT) {
+            add(self.inode(ino).and_then(|inode| self.content(inode).map(drop)));
         }
-        for NameChange { dir, name, .. } in event.footprint().names() {
+        for NameChange { dir, name, .. } in footprint.names() {
             add(self.dir_inode(dir).and_then(|dir| self.entry(dir, name).map(drop)));
         }
     }

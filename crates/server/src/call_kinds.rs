@@ -1,6 +1,5 @@
 //! What kinds of calls there are, for the runtime.
 
-use chiton_model::Op;
 use chiton_wire::{Call, RealmCall, is_policy_attribute};
 
 /// True for calls that need no decision and may take long.
@@ -45,9 +44,9 @@ pub(crate) fn changes(call: &Call) -> bool {
 /// True for calls that work only for a file system with one plate so far: policies within a batch.
 pub(crate) fn needs_one_plate(call: &Call) -> bool {
     match call {
-        Call::Batch { .. } => call.ops().iter().any(|op| {
-            matches!(op, Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. } if is_policy_attribute(name))
-        }),
+        Call::Batch { .. } => {
+            call.ops().iter().any(|op| op.xattr().is_some_and(|(_, name)| is_policy_attribute(name)))
+        }
         _ => false,
     }
 }

@@ -36,7 +36,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chiton_model::{Body, Op, Outcome};
+use chiton_model::{Body, NameUse, Op, Outcome, Role, Rows};
 use chiton_namespace::{ContentIn, Fault, InodeFacts, permission};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::thread::JoinHandle;
@@ -196,11 +196,13 @@ impl WriteBehind {
             return None;
         }
         held.pauses += 1;
-        // A file that may get a name elsewhere may be seen by other clients.
-        if let Call::Op { op, .. } = call
-            && let Op::Link { ino, .. } | Op::LinkUnnamed { ino, .. } | Op::SetXattr { ino, .. } = op
-        {
-            held.forget_file(*ino);
+        // A file that may get a name elsewhere, or other access lists, may be seen by other clients.
+        if let Call::Op { op, .. } = call {
+            let footprint = op.footprint();
+            let gets_name = footprint.names().any(|name| name.how == NameUse::Given);
+            let seen = footprint.inodes().iter().filter(|touch| touch.role == Role::Subject);
+            seen.filter(|touch| gets_name || touch.writes.has_any(Rows::XATTRS))
+                .for_each(|touch| held.forget_file(touch.ino));
         }
         if matches!(call, Call::Op { op: Op::Rename { .. }, .. } | Call::Batch { .. }) {
             held.forget_files();

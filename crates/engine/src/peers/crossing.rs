@@ -21,7 +21,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chiton_model::{Event, Make, Op};
+use chiton_model::{AcrossPlates, Event, Make, Op};
 use chiton_namespace::permission::{self, ACL_ACCESS, Birth, Newborn};
 use chiton_namespace::{Context, Entries, Fault, Namespace, PlanState, Planned, Xattrs, plan};
 use chiton_types::{Attr, Cred, Ino, Kind, Name, PlateId, Position, Refusal, Time};
@@ -166,34 +166,20 @@ impl Peers {
 
     /// An operation needs rows of other plates, or the token: it begins to take guards.
     pub(crate) fn begin_crossing(&mut self, ns: &Namespace, op: &Op, key: OpKey) -> Result<(), Refusal> {
-        match op {
-            Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::RemoveTree { .. }
-            | Op::Link { .. }
-            | Op::Fold { .. } => {}
-            Op::Rename { from, how, .. } if how.leaves_whiteout() && !ns.owns(*from) => {
-                return Err(Refusal::CrossDevice);
+        match op.across_plates() {
+            AcrossPlates::Guarded => {
+                // The whiteout would be made on the other plate.
+                if let Op::Rename { from, how, .. } = op
+                    && how.leaves_whiteout()
+                    && !ns.owns(*from)
+                {
+                    return Err(Refusal::CrossDevice);
+                }
             }
-            Op::Rename { .. } => {}
-            Op::SetXattr { .. } | Op::RemoveXattr { .. } if sets_policy(op) => {}
-            // Its parts change with it.
-            Op::SetAttr { ino, .. }
-            | Op::SetXattr { ino, .. }
-            | Op::RemoveXattr { ino, .. }
-            | Op::SetFlags { ino, .. }
-                if ns.is_parted(*ino) => {}
-            Op::LinkUnnamed { .. } | Op::Clone { .. } => return Err(Refusal::CrossDevice),
-            Op::Make { .. }
-            | Op::MakeUnnamed { .. }
-            | Op::SetAttr { .. }
-            | Op::Write { .. }
-            | Op::Remap { .. }
-            | Op::SetXattr { .. }
-            | Op::RemoveXattr { .. }
-            | Op::SetFlags { .. }
-            | Op::Split { .. }
-            | Op::Reclaim { .. } => return Err(Refusal::Stale),
+            // The parts of a directory change with it.
+            AcrossPlates::OfParts if sets_policy(op) || ns.is_parted(op.footprint().place) => {}
+            AcrossPlates::Refused => return Err(Refusal::CrossDevice),
+            AcrossPlates::OfParts | AcrossPlates::Never => return Err(Refusal::Stale),
         }
         self.attempts += 1;
         let takes_over = self.resends.as_ref().is_some_and(|resends| resends.contains(&key));

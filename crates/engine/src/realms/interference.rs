@@ -16,7 +16,7 @@
 //! - Requests that end or declare something (closes, unlocks, reopens, commits, blocks) always pass.
 //! - The root of a decoupling, and any directory above it, is neither moved nor removed nor given another policy.
 
-use chiton_model::{Decoupling, Event, Interference, Op};
+use chiton_model::{Decoupling, Event, Interference, NameUse, Op};
 use chiton_namespace::Fault;
 use chiton_types::{Cred, Ino, Name, RealmId, Refusal};
 use chiton_wire::{Blocked, Call, LeaseMode, Query};
@@ -134,15 +134,13 @@ impl Shards {
     }
 
     fn check_operation(&self, op: &Op) -> Result<(), Stop> {
-        if let Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } = op
-            && sets_policy(op)
-            && self.is_below_decoupled(*ino)?
-        {
+        let footprint = op.footprint();
+        if sets_policy(op) && self.is_below_decoupled(footprint.place)? {
             return Err(Refusal::Busy.into());
         }
-        op.footprint().visit(|ino, changes| self.meets(ino, changes))?;
-        if let Op::Rmdir { parent, name } | Op::RemoveTree { parent, name, .. } = op {
-            match self.ns.lookup(&Cred::ROOT, *parent, name) {
+        footprint.visit(|ino, changes| self.meets(ino, changes))?;
+        if let Some(removed) = footprint.names().find(|name| name.how == NameUse::RemovedDir) {
+            match self.ns.lookup(&Cred::ROOT, removed.dir, removed.name) {
                 // Whether it is empty is the decoupled side's matter.
                 Ok(Some(ino)) if self.ns.decouplings_of(ino).next().is_some() => {
                     return Err(Refusal::Busy.into());

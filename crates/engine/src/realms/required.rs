@@ -6,7 +6,7 @@
 //! - Files that were opened for writing before the policy was set are written to their end: what their client holds of them
 //!   has no other place to go.
 
-use chiton_model::Op;
+use chiton_model::{Op, Rows};
 use chiton_namespace::Fault;
 use chiton_policy::Consistency;
 use chiton_types::{Cred, Ino, Refusal, SessionId};
@@ -23,11 +23,11 @@ impl Shards {
         if !self.may_have_to_decouple(call.session, clients) {
             return Ok(());
         }
-        let place = call.op.footprint().place;
-        let is_by_handle = matches!(
-            call.op,
-            Op::Write { .. } | Op::Remap { .. } | Op::Clone { .. } | Op::Reclaim { .. }
-        ) || matches!(call.op, Op::SetAttr { change, .. } if change.size_by_handle && change.size.is_some());
+        let footprint = call.op.footprint();
+        let place = footprint.place;
+        // Content changes through an open file, except that truncate takes a path.
+        let is_by_path = matches!(call.op, Op::SetAttr { change, .. } if !change.size_by_handle);
+        let is_by_handle = footprint.alters(Rows::CONTENT.and(Rows::BLOCKS)) && !is_by_path;
         if is_by_handle || sets_policy(call.op) {
             return Ok(());
         }

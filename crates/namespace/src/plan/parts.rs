@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use chiton_model::{Event, HASHES, Over, PartRange, range_of};
+use chiton_model::{Event, HASHES, PartRange, range_of};
 use chiton_types::{Attr, Ino, Kind, Name, Refusal};
 
 use super::{InodeFacts, PlanState};
@@ -21,19 +21,19 @@ const PAGE: usize = 4096;
 /// Adds to the events of an operation, from `from` on, those of parts.
 pub(super) fn extend<S: PlanState>(state: &S, out: &mut Vec<Event>, from: usize) -> Result<(), Fault> {
     for at in from..out.len() {
-        if let Event::SetAttr { ino, size: None, .. } | Event::Flags { ino, .. } = &out[at] {
-            copy(state, *ino, out, at)?;
-        } else if let Event::Xattr { ino, name, .. } = &out[at] {
-            // Those of a newborn come with its parts.
-            let is_newborn = matches!(&out[from], Event::Make { ino: born, .. } if born == ino);
-            if permission::is_list(name) && !is_newborn {
-                copy(state, *ino, out, at)?;
+        if matches!(&out[at], Event::Make { .. }) {
+            // A newborn changes no part, and most operations are creates.
+            continue;
+        }
+        if let Some(ino) = out[at].attributes_of() {
+            if is_copied(&out[at], ino, &out[from]) {
+                copy(state, ino, out, at)?;
             }
-        } else if let Event::Unlink { ino, kind: Kind::Dir, time, .. }
-        | Event::Rename { over: Over::Replaced { ino, kind: Kind::Dir, .. }, time, .. } = &out[at]
+        } else if let Some(removed) = out[at].footprint().loser()
+            && out[at].kind_of(removed) == Some(Kind::Dir)
         {
-            let time = *time;
-            for ino in others(state, &state.inode(*ino)?)? {
+            let time = out[at].time().unwrap_or_default();
+            for ino in others(state, &state.inode(removed)?)? {
                 out.push(match state.is_empty(&state.inode(ino)?)? {
                     true => Event::Reclaim { ino, from_chunk: 0 },
                     // The directory is removed with what is in it.
@@ -45,6 +45,12 @@ pub(super) fn extend<S: PlanState>(state: &S, out: &mut Vec<Event>, from: usize)
     Ok(())
 }
 
+/// Whether parts have an attribute that an event sets. Of the extended ones they have access lists; those of a newborn come with its parts.
+fn is_copied(event: &Event, ino: Ino, first: &Event) -> bool {
+    let Event::Xattr { name, .. } = event else { return true };
+    permission::is_list(name) && first.footprint().newborn() != Some(ino)
+}
+
 fn copy<S: PlanState>(state: &S, ino: Ino, out: &mut Vec<Event>, at: usize) -> Result<(), Fault> {
     let inode = state.inode(ino)?;
     if inode.flags & Attr::PART != 0 {
@@ -53,11 +59,8 @@ fn copy<S: PlanState>(state: &S, ino: Ino, out: &mut Vec<Event>, at: usize) -> R
     for part in others(state, &inode)? {
         // It is held.
         state.inode(part)?;
-        let mut event = out[at].clone();
-        if let Event::SetAttr { ino, .. } | Event::Flags { ino, .. } | Event::Xattr { ino, .. } = &mut event {
-            *ino = part;
-        }
-        out.push(event);
+        let event = out[at].with_attributes_of(part);
+        out.extend(event);
     }
     Ok(())
 }
@@ -219,11 +222,6 @@ pub fn with_parts(events: &mut Vec<Event>, parts: Vec<PartRange>) {
         let ino = part.ino;
         let (first, last) = range_of(&parts, ino).unwrap_or_default();
         events.push(Event::Part { home, ino, first, last, mode, uid, gid, time });
-        events.extend(lists.iter().cloned().map(|mut list| {
-            if let Event::Xattr { ino: of, .. } = &mut list {
-                *of = ino;
-            }
-            list
-        }));
+        events.extend(lists.iter().filter_map(|list| list.with_attributes_of(ino)));
     }
 }

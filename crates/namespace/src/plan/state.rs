@@ -9,7 +9,7 @@
 //! Invariant: an answer is right or it is [`Fault::Missing`]. The server then fetches the row and asks again; a client asks the
 //! server.
 
-use chiton_model::{Body, Event};
+use chiton_model::{Body, Event, Rows};
 use chiton_types::{Attr, Ino, Kind, Mode, Name, Position, Refusal, Time};
 
 use crate::fault::{Fault, Need};
@@ -145,14 +145,13 @@ pub trait PlanState {
     /// # Errors
     /// See the module.
     fn has_maps_for(&self, event: &Event) -> Result<(), Fault> {
-        let (Event::SetAttr { ino, size: Some(_), .. }
-        | Event::Write { ino, body: Body::Extents(_), .. }
-        | Event::Remap { ino, .. }
-        | Event::Clone { to: ino, .. }) = event
-        else {
+        if let Event::Write { body: Body::Inline(_), .. } = event {
             return Ok(());
-        };
-        Err(Need::Chunks(*ino).into())
+        }
+        match event.footprint().writes(Rows::CONTENT.and(Rows::BLOCKS)).next() {
+            Some(ino) => Err(Need::Chunks(ino).into()),
+            None => Ok(()),
+        }
     }
 
     /// The first chunk that the next step of a reclaim frees.

@@ -376,31 +376,21 @@ fn make(entry: Entry, inos: &[Ino], name: &Name) -> Op {
 
 /// What an operation with this answer does to the model.
 pub(super) fn change(op: &Op, call: usize, made: &Result<Option<Ino>, Refusal>) -> Change {
-    match op.clone() {
-        Op::Make { parent, name, make, .. } => {
-            let what = if make == Make::Dir { NewInode::Dir } else { NewInode::File(Vec::new()) };
-            let ino = made.ok().flatten().unwrap_or_else(|| unknown(call as u64));
-            Change::Make { parent, name, ino, what, birth: Birth::of_root(0o755) }
-        }
-        Op::Rename { from, from_name, to, to_name, how } => {
-            let whiteout = unknown(call as u64);
-            Change::Rename { from, from_name, to, to_name, how, whiteout, owner: (0, 0) }
-        }
-        Op::Rmdir { parent, name } => Change::Rmdir { parent, name },
-        Op::Unlink { parent, name } => Change::Unlink { parent, name },
-        Op::Link { ino, parent, name } => Change::Link { ino, parent, name },
-        Op::MakeUnnamed { .. }
-        | Op::LinkUnnamed { .. }
-        | Op::SetAttr { .. }
-        | Op::Write { .. }
-        | Op::Remap { .. }
-        | Op::Clone { .. }
-        | Op::SetXattr { .. }
-        | Op::RemoveXattr { .. }
-        | Op::SetFlags { .. }
-        | Op::RemoveTree { .. }
-        | Op::Split { .. }
-        | Op::Fold { .. }
-        | Op::Reclaim { .. } => panic!("no scenario has {op:?}"),
+    let op = op.clone();
+    if let Op::Make { parent, name, make, .. } = op {
+        let what = if make == Make::Dir { NewInode::Dir } else { NewInode::File(Vec::new()) };
+        let ino = made.ok().flatten().unwrap_or_else(|| unknown(call as u64));
+        Change::Make { parent, name, ino, what, birth: Birth::of_root(0o755) }
+    } else if let Op::Rename { from, from_name, to, to_name, how } = op {
+        let whiteout = unknown(call as u64);
+        Change::Rename { from, from_name, to, to_name, how, whiteout, owner: (0, 0) }
+    } else if let Op::Rmdir { parent, name } = op {
+        Change::Rmdir { parent, name }
+    } else if let Op::Unlink { parent, name } = op {
+        Change::Unlink { parent, name }
+    } else if let Op::Link { ino, parent, name } = op {
+        Change::Link { ino, parent, name }
+    } else {
+        panic!("no scenario has {op:?}")
     }
 }
