@@ -258,8 +258,8 @@ impl ClaimCalls {
     }
 
     /// An object that is kept with the decoupling.
-    pub(crate) fn object(&self, name: &str, what: ObjectCall) -> Result<ObjectAnswer, RealmError> {
-        let call = RealmCall::Object { claim: self.claim, name: name.to_owned(), what };
+    pub(crate) fn object(&self, name: &str, action: ObjectCall) -> Result<ObjectAnswer, RealmError> {
+        let call = RealmCall::Object { claim: self.claim, name: name.to_owned(), action };
         match self.calls.ask("the journal in the object store cannot be reached", call)? {
             RealmAnswer::Object(answer) => Ok(answer),
             _ => Err(RealmError::nonsense("no object")),

@@ -26,7 +26,7 @@ impl Plate {
         session: SessionId,
         claim: Claim,
         name: &str,
-        what: ObjectCall,
+        action: ObjectCall,
     ) -> Result<Answer, Failure> {
         let held = self.engine.lock().holds_claim(session, claim);
         if let Err((refusal, ended)) = held {
@@ -35,8 +35,8 @@ impl Plate {
         }
         let prefix = realm_prefix(claim.realm);
         let key = format!("{prefix}{name}");
-        let is_put = matches!(what, ObjectCall::PutIfAbsent { .. });
-        let answer = self.carry_out(&prefix, &key, what).map_err(|error| self.object_failure(&error))?;
+        let is_put = matches!(action, ObjectCall::PutIfAbsent { .. });
+        let answer = self.carry_out(&prefix, &key, action).map_err(|error| self.object_failure(&error))?;
         if is_put && !self.engine.lock().decoupled_realms().0.contains(&claim.realm) {
             // It ended meanwhile, and its objects may have been deleted before this one was there.
             self.blocks.objects.delete(&key).map_err(|error| self.object_failure(&error))?;
@@ -45,9 +45,9 @@ impl Plate {
         Ok(Answer::Realm(RealmAnswer::Object(answer)))
     }
 
-    fn carry_out(&self, prefix: &str, key: &str, what: ObjectCall) -> Result<ObjectAnswer, ObjectError> {
+    fn carry_out(&self, prefix: &str, key: &str, action: ObjectCall) -> Result<ObjectAnswer, ObjectError> {
         let objects = self.user_objects();
-        Ok(match what {
+        Ok(match action {
             ObjectCall::PutIfAbsent { bytes } => ObjectAnswer::Put(objects.put_if_absent(key, &bytes)?),
             ObjectCall::Get { bytes_max } => ObjectAnswer::Bytes(self.first_bytes(key, bytes_max)?),
             ObjectCall::Delete => {

@@ -382,12 +382,13 @@ impl Plate {
     pub(crate) fn refuse_commits(&self) {
         let (refusal, why) = match self.health() {
             Health::Failed => (Refusal::Io, "the server's journal failed"),
-            Health::Good if self.condition.away.is_any() => {
-                (Refusal::Io, "the server's journal cannot be reached: it goes on when its store is back")
-            }
+            Health::Good if self.condition.away.is_any() => (
+                Refusal::Io,
+                "the server's journal cannot be reached: the server continues when its store is back",
+            ),
             Health::Good | Health::Full => (
                 Refusal::NoSpace,
-                "the server's journal has no space: make some where its data lie, then it goes on by itself",
+                "the server's journal has no space: make some where its data lie, then the server continues automatically",
             ),
         };
         for (sender, notice) in self.waiters.commits.due(Position(u64::MAX - 1)) {
@@ -427,7 +428,7 @@ impl Plate {
                 (None, None) => self.admin(&what),
             },
             Call::Realm(call) => match *call {
-                RealmCall::Object { claim, name, what } => self.realm_object(session, claim, &name, what),
+                RealmCall::Object { claim, name, action } => self.realm_object(session, claim, &name, action),
                 _ => unreachable!("the engine answers all other calls about realms"),
             },
             _ => unreachable!("the engine answers all other calls"),

@@ -54,7 +54,7 @@ fn nobody_hears_of_an_end_that_a_crash_can_take_back() {
         RealmCall::Check { claim, inodes: Vec::new(), names: Vec::new() },
         RealmCall::Rows { claim, needs: Vec::new() },
         RealmCall::MergeLock { claim, acquire: true },
-        RealmCall::Object { claim, name: "0".to_owned(), what: object },
+        RealmCall::Object { claim, name: "0".to_owned(), action: object },
         RealmCall::Attach { realm: claim.realm, nonce: 8, journal_at: String::new() },
         RealmCall::End { claim, force: false },
         RealmCall::List,

@@ -150,7 +150,7 @@ choice! {
             /// Its name among those of the decoupling; of a list, what names begin with.
             name: String as ShortText,
             /// What to do.
-            what: ObjectCall,
+            action: ObjectCall,
         }
     }
 }
@@ -159,7 +159,7 @@ choice! {
     /// What to do with an object of a decoupled client. Each may be asked again: of a put that says "another is there", the
     /// bytes show whether it is the client's own.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub enum ObjectCall "what to do with an object" {
+    pub enum ObjectCall "action" {
         /// Stores it, durably, if there is none of this name: [`super::ObjectAnswer::Put`].
         0 PutIfAbsent {
             bytes: Vec<u8> as Max<u8, REALM_OBJECT_BYTES_MAX>,
