@@ -133,7 +133,7 @@ impl Salvage {
             Ok::<(), std::convert::Infallible>(())
         };
         if let Err(ReplayError::Journal(error)) = replay(&**place, stored, &mut visit, &mut |_| {}) {
-            (self.log)(&format!("the journal: {error}. What was done after position {last} is not shown"));
+            (self.log)(&format!("the journal: {error}. Changes after position {last} are not shown"));
         }
         let rows = self.rows.clone();
         let stores = Stores {
@@ -153,7 +153,7 @@ impl Salvage {
             )),
             Ok(_) => {}
             Err(error) => {
-                (self.log)(&format!("what was done after position {} is not shown: {error}", self.position()))
+                (self.log)(&format!("changes after position {} are not shown: {error}", self.position()))
             }
         }
         Ok(())

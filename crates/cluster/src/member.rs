@@ -360,7 +360,7 @@ fn keep_lease(shared: &Shared, lease: &Mutex<Option<Box<dyn Liveness>>>, failed:
                 last = Some(since);
                 shared.gate.renewed(since, lease.valid_for());
                 if !std::mem::replace(&mut is_well, true) {
-                    (shared.log)("the monitor answers again: this server goes on");
+                    (shared.log)("the monitor answers again: this server continues");
                 }
             }
             Err(MonitorError::Expired { .. }) => {

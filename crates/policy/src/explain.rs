@@ -179,13 +179,13 @@ fn settings(policy: &Policy) -> Vec<Setting> {
         set(
             "flush_interval",
             policy.flush_interval.to_string(),
-            "what was answered is durable after about so long by itself",
+            "an answered operation is durable after about so long, without an fsync",
         ),
         set(
             "sync_interval",
             or_never(policy.sync_interval.map(|s| s.to_string())),
             match never_synced {
-                true => "a running job's changes are merged when it ends, or somebody says so",
+                true => "a running job's changes are merged when it ends, or when a program asks for it",
                 false => "a running job's changes are merged about so often",
             },
         ),
@@ -225,7 +225,7 @@ fn notes(policy: &Policy) -> Vec<String> {
         Durability::Local | Durability::Geo => {}
     }
     if policy.consistency() == Consistency::Invisible {
-        note("Nothing is merged by itself: others see it after `chiton merge` or `chiton sync`.");
+        note("Nothing is merged automatically: others see it after `chiton merge` or `chiton sync`.");
     }
     if policy.durability() != Durability::None {
         note(
@@ -268,7 +268,7 @@ impl fmt::Display for Explanation {
         }
         writeln!(f, "     ▼")?;
         let seen = match self.consistency {
-            Consistency::Strong => "seen by everybody as soon as it is answered",
+            Consistency::Strong => "seen by all clients as soon as it is answered",
             Consistency::Weak => "seen by others when it is merged",
             Consistency::Invisible => "seen by this client only",
         };
@@ -383,7 +383,9 @@ mod tests {
         };
         assert_eq!(
             told(""),
-            ["sync_interval never a running job's changes are merged when it ends, or somebody says so"]
+            [
+                "sync_interval never a running job's changes are merged when it ends, or when a program asks for it"
+            ]
         );
         assert_eq!(
             told("sync_interval: 90s\nsync_updates: 7\nsync_when_idle: true"),

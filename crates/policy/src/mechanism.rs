@@ -97,7 +97,7 @@ mechanisms! {
     Rpcs {
         name: "rpcs", aliases: ["rpc"], role: Source, end: Server,
         arrow: "the server plans and applies every operation; the caller waits for the reply",
-        gives: "everybody sees a change as soon as it is answered",
+        gives: "all clients see a change as soon as it is answered",
         costs: "a message to the server for every operation that leases do not cover",
     }
     /// The client carries operations out on its own namespace.
@@ -147,7 +147,7 @@ mechanisms! {
         name: "nonvolatile_apply", aliases: ["nv_apply"], role: Apply, end: Offline,
         arrow: "the journal in the object store is merged into the metadata store by a tool",
         gives: "others see the events; no server is needed",
-        costs: "rows are read and written back; nobody works on the file system meanwhile",
+        costs: "rows are read and written back; no client works on the file system meanwhile",
     }
 }
 

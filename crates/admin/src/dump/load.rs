@@ -319,7 +319,7 @@ impl Load<'_> {
     fn pass_over(&mut self, path: Vec<u8>, node: &Node, attr: &Attr, shown: &str) -> Result<(), String> {
         if !self.options.resume {
             return Err(format!(
-                "{shown} is there already: load into an empty directory, or go on with a load that was cut off by --resume"
+                "{shown} is there already: load into an empty directory, or continue a load that was cut off with --resume"
             ));
         }
         self.done.passed_over += 1;

@@ -200,7 +200,7 @@ fn a_damaged_journal_is_shown_up_to_the_damage() {
     assert!((1..200).contains(&shown), "{shown}: {}", site.said());
     assert_eq!(readable(&client, 100..100 + shown), shown);
     assert!((100 + shown..300).all(|n| client.stat(path(n)).map(drop) == Err(Refusal::NotFound)));
-    assert!(site.said().contains("is not shown"), "{}", site.said());
+    assert!(site.said().contains("are not shown"), "{}", site.said());
     drop(client);
     server.shutdown().expect("ends");
     assert!(bytes_below(site.dir.path()) == before, "something was changed");

@@ -186,7 +186,7 @@ pub(crate) struct HpTrace {
 /// The options of the original have its letters.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without -C, -T, -E and -r all phases run. Without -F and -D both files and directories are made. What runs of single phases\nmade stays in DIR/test-dir.0-RUN for those that follow.\n\nExamples:\n  chiton bench mdtest -d /mnt/chiton --tasks 4 -n 10000 --easy --hard -i 5 --ci 95\n  chiton bench mdtest -d /mnt/chiton --tasks 4 -F -z 2 -b 10 -I 100 -w 4k -e 4k -N 1\n  chiton bench mdtest --server tcp:server:7117 --tasks 16 -F -n 10000 --batch 1000"
+    after_help = "Without -C, -T, -E and -r all phases run. Without -F and -D both files and directories are made. Files of runs of single\nphases stay in DIR/test-dir.0-RUN for the runs that follow.\n\nExamples:\n  chiton bench mdtest -d /mnt/chiton --tasks 4 -n 10000 --easy --hard -i 5 --ci 95\n  chiton bench mdtest -d /mnt/chiton --tasks 4 -F -z 2 -b 10 -I 100 -w 4k -e 4k -N 1\n  chiton bench mdtest --server tcp:server:7117 --tasks 16 -F -n 10000 --batch 1000"
 )]
 pub(crate) struct Mdtest {
     #[command(flatten)]

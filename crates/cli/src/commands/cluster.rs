@@ -60,7 +60,7 @@ enum Command {
     Map(Monitored),
     /// Show the server that has each plate.
     Plates(Monitored),
-    /// Show the last changes of the map, and who made them.
+    /// Show the last changes of the map, and the servers and users that made them.
     History(History),
     /// Add, drain or remove a server.
     #[command(subcommand)]

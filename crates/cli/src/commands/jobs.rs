@@ -13,7 +13,7 @@ use crate::{duration, size, target};
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "chiton chmod -R, chown -R, cp -r, du, find and rm -r --each have the server work; each such work is a job. TARGET is a mount point or anything in a mount, the data directory of a server that runs, or a server's address. You see and cancel your own jobs, root those of all users. A job goes on if its command ends, but a find ends that has no reader. A job ends with its server; the command that waits for it then has another server begin again. Servers remember the last 64 jobs for an hour.\n\nExit codes: 0 done, 1 failed or not yours, 2 wrong usage, 4 no such job, or no server that runs jobs.\n\nExamples:\n  chiton jobs /mnt/chiton\n  chiton jobs show 71000001 /mnt/chiton\n  chiton jobs cancel 71000001 tcp:server:7117 --json"
+    after_help = "chiton chmod -R, chown -R, cp -r, du, find and rm -r --each have the server work; each such work is a job. TARGET is a mount point or anything in a mount, the data directory of a server that runs, or a server's address. You see and cancel your own jobs, root those of all users. A job continues if its command ends, but a find without a reader ends. A job ends with its server; the command that waits for it then has another server begin again. Servers remember the last 64 jobs for an hour.\n\nExit codes: 0 done, 1 failed or not yours, 2 wrong usage, 4 no such job, or no server that runs jobs.\n\nExamples:\n  chiton jobs /mnt/chiton\n  chiton jobs show 71000001 /mnt/chiton\n  chiton jobs cancel 71000001 tcp:server:7117 --json"
 )]
 pub(crate) struct JobsArgs {
     #[command(subcommand)]
@@ -32,7 +32,7 @@ enum JobsCommand {
         after_help = "Examples:\n  chiton jobs list /mnt/chiton\n  chiton jobs list tcp:server:7117 --json"
     )]
     List(On),
-    /// Show how far a job is, and what was refused.
+    /// Show how far a job is, and the refused names.
     #[command(
         after_help = "Examples:\n  chiton jobs show 71000001 /mnt/chiton\n  chiton jobs show 71000001 /srv/chiton --json"
     )]

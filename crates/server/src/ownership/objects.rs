@@ -94,7 +94,7 @@ impl Found {
     fn name(&self) -> String {
         match &self.record {
             Some(record) => record.name(),
-            None => format!("somebody whose record {} is damaged", key(self.number)),
+            None => format!("a server whose record {} is damaged", key(self.number)),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "MODE is octal (644) or symbolic (u+rwX,go-w), as chmod(1) has it. Symbolic links are neither followed nor changed. What has the mode already is left as it is. What is refused is named, and the exit code is then 1. With -R the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic.\n\nExamples:\n  chiton chmod -R u+rwX,go-w /mnt/chiton/share\n  chiton chmod 750 /mnt/chiton/home/alice\n  chiton chmod -R a+r --server tcp:server:7117 /public --json"
+    after_help = "MODE is octal (644) or symbolic (u+rwX,go-w), as chmod(1) has it. Symbolic links are neither followed nor changed. chiton chmod skips files that have the mode already. It names each refused file, and then exits with 1. With -R the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic.\n\nExamples:\n  chiton chmod -R u+rwX,go-w /mnt/chiton/share\n  chiton chmod 750 /mnt/chiton/home/alice\n  chiton chmod -R a+r --server tcp:server:7117 /public --json"
 )]
 pub(crate) struct Chmod {
     /// Change everything in directories, too.
@@ -30,7 +30,7 @@ pub(crate) struct Chmod {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Names of users and groups are those of this machine. Symbolic links are changed themselves, never what they lead to. What has the owner already is left as it is. What is refused is named, and the exit code is then 1. With -R the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic.\n\nExamples:\n  chiton chown -R alice:staff /mnt/chiton/home/alice\n  chiton chown :staff /mnt/chiton/share\n  chiton chown -R 1000:1000 --server tcp:server:7117 /home/alice --json"
+    after_help = "Names of users and groups are those of this machine. Symbolic links are changed themselves, never what they lead to. chiton chown skips files that have the owner already. It names each refused file, and then exits with 1. With -R the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic.\n\nExamples:\n  chiton chown -R alice:staff /mnt/chiton/home/alice\n  chiton chown :staff /mnt/chiton/share\n  chiton chown -R 1000:1000 --server tcp:server:7117 /home/alice --json"
 )]
 pub(crate) struct Chown {
     /// Change everything in directories, too.

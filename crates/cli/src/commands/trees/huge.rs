@@ -45,12 +45,12 @@ pub(crate) enum Huge {
     Status(Paths),
     /// Spread the names of directories over all plates.
     #[command(
-        after_help = "For directories in which many clients create files: one plate bounds how fast that is. Clients go on in them meanwhile. No client caches the names of such a directory any more, so one client alone is slower in it than before. The way back is chiton huge fold.\n\nThe server does the same by itself under the policies `huge: threshold` and `huge: auto`; see docs/policies.md. It asks for the owner of the directory, or root.\n\nExamples:\n  chiton huge split /mnt/chiton/results\n  chiton huge split --server tcp:server:7117 /results --json"
+        after_help = "For directories in which many clients create files: one plate bounds how fast that is. Clients continue to work in them meanwhile. No client caches the names of such a directory any more, so one client alone is slower in it than before. The way back is chiton huge fold.\n\nThe server does the same automatically under the policies `huge: threshold` and `huge: auto`; see docs/policies.md. It asks for the owner of the directory, or root.\n\nExamples:\n  chiton huge split /mnt/chiton/results\n  chiton huge split --server tcp:server:7117 /results --json"
     )]
     Split(Paths),
     /// Bring the names of directories back to one plate.
     #[command(
-        after_help = "For directories in which few clients create files any more: clients cache the names of a directory on one plate, and change them before a server knows of it. Each step brings the names of one plate, while clients wait; a plate with more than 16,384 names of the directory refuses it. What was folded until then stays folded.\n\nUnder `huge: threshold` and `huge: auto` the server splits the directory again when it has so many names and grows. The command asks for the owner of the directory, or root.\n\nExamples:\n  chiton huge fold /mnt/chiton/results\n  chiton huge fold --server tcp:server:7117 /results --json"
+        after_help = "For directories in which few clients create files any more: clients cache the names of a directory on one plate, and change them before a server knows of it. Each step brings the names of one plate, while clients wait; a plate with more than 16,384 names of the directory refuses it. The steps before it stay done.\n\nUnder `huge: threshold` and `huge: auto` the server splits the directory again when it has so many names and grows. The command asks for the owner of the directory, or root.\n\nExamples:\n  chiton huge fold /mnt/chiton/results\n  chiton huge fold --server tcp:server:7117 /results --json"
     )]
     Fold(Paths),
 }
