@@ -13,7 +13,7 @@
 //!   changed it: [`Since`] is taken before the question.
 //! - Names of a directory with parts on several plates are kept by part: the lease on a part covers the names in its range, which does
 //!   not change while there is a lease.
-//! - What is here may be believed until [`crate::Service::valid_until`]; who asks looks at the clock.
+//! - Its entries may be believed until [`crate::Service::valid_until`]; the caller looks at the clock.
 
 use std::sync::Arc;
 

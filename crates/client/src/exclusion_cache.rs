@@ -35,7 +35,7 @@ use crate::service::{CallError, Service, Underway, ready};
 
 /// Inodes and names noted; when there are more all are found out anew.
 const NOTED_MAX: usize = 65_536;
-/// Who was given no lease does not ask for one again sooner.
+/// A client that was given no lease does not ask for one again sooner.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// See the module.
@@ -235,7 +235,7 @@ impl Service for ExclusionCache {
     }
 }
 
-/// A call under way, from whose refusal something is learned by who waits for it. (Who polls must not be held up.)
+/// A call under way. The thread that waits for it learns from its refusal; a thread that polls must not be held up.
 struct Learning {
     underway: Box<dyn Underway>,
     touched: Touched,

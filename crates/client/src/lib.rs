@@ -27,7 +27,7 @@
 //! client.write(&client.caller(), fh, 1 << 20, b"far away").map_err(refused)?;
 //! client.release(fh).map_err(refused)?;
 //!
-//! // What is answered is kept by the server; after `sync` it also survives a crash.
+//! // The server keeps what it has answered; after `sync` it also survives a crash.
 //! client.sync().map_err(refused)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -39,8 +39,8 @@
 //! not flushed, end with the client: [`Client::sync`] before dropping it.
 //!
 //! Invariants:
-//! - What a call returned is never taken back but by the failures that the durability level does not cover.
-//! - Nothing cached is believed without a lease, or past the session's time.
+//! - The client never takes a result back but by the failures that the durability level does not cover.
+//! - The client believes no cached entry without a lease, or past the session's time.
 //! - Threads and memory do not grow with the number of files.
 
 #![warn(missing_docs)]

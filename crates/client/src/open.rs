@@ -43,7 +43,7 @@ impl Client {
                 }
                 Err(refusal) => refusal,
             };
-            // Who may not create, or has no room for that, may still open.
+            // A caller that may not create, or has no room for that, may still open.
             let may_be_there =
                 matches!(refusal, Refusal::Exists | Refusal::Access | Refusal::ReadOnly | Refusal::NoSpace);
             if flags.exclusive || !may_be_there {

@@ -11,7 +11,7 @@ use crate::data::FilesOptions;
 /// Settings of a [`crate::Client`].
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// Who this is, for the server's `status` and logs: host, process, mount point. At most 256 bytes.
+    /// The client's name in the server's `status` and logs: host, process, mount point. At most 256 bytes.
     pub identity: String,
     /// Give up on a server that has been away for so long, with ENOTCONN. `None`: wait for ever, as a mount does.
     pub timeout: Option<Duration>,
@@ -19,7 +19,7 @@ pub struct ClientOptions {
     pub cache_entries_max: usize,
     /// Memory for operations, and for blocks put through the server, that are not durable yet, in bytes. Over it, callers wait for a commit.
     pub kept_bytes_max: usize,
-    /// Who asks in path calls, which name nobody: user, group, supplementary groups. `None`: this process.
+    /// The user of path calls, which name none: user, group, supplementary groups. `None`: this process.
     pub user: Option<(u32, u32, Vec<u32>)>,
     /// Where path calls begin: the root of the file system, or of a decoupled subtree.
     pub root: Ino,

@@ -81,7 +81,7 @@ pub trait Service: Session + Durability + PlateLookup + Connection {
     /// [`Refusal::Io`] when the session expired before the answer was known.
     fn call(&self, cred: &Cred, call: Call) -> Result<Answer, CallError>;
 
-    /// As [`Service::call`], but only while this session goes on: [`Refusal::Io`] if it is over before the call is sent. For
+    /// As [`Service::call`], but only while this session lasts: [`Refusal::Io`] if it is over before the call is sent. For
     /// operations that the client reports as lost with the session.
     ///
     /// # Errors
@@ -135,11 +135,11 @@ pub trait Session: Send + Sync {
     /// Until when (in the world's monotonic time) what is cached under a lease on an inode may be believed.
     fn valid_until(&self, ino: Ino) -> Duration;
 
-    /// The recalls so far. Whoever caches under a lease takes `recalls().now()` before the call that grants it,
+    /// The recalls so far. A cache under a lease takes `recalls().now()` before the call that grants it,
     /// and keeps nothing if `recalled_since` says yes afterwards.
     fn recalls(&self) -> &Recalls;
 
-    /// False if nobody else uses the file system now, as far as is known.
+    /// False if no other client uses the file system now, as far as is known.
     fn is_shared(&self) -> bool {
         true
     }

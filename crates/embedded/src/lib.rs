@@ -42,7 +42,7 @@
 //! assert_eq!(client.read(fh, (1 << 20) + 4, 100), Ok(b"away".to_vec()));
 //! client.release(fh).map_err(refused)?;
 //!
-//! // What is answered is kept by the server; after `sync` it also survives a crash.
+//! // The server keeps what it has answered; after `sync` it also survives a crash.
 //! client.sync().map_err(refused)?;
 //! drop(client);
 //! server.shutdown()?;

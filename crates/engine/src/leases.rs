@@ -257,8 +257,8 @@ impl Leases {
             self.order.push_back((out.ino, slot));
         }
         if self.mode.holder() == Some(slot) && self.waiting.is_empty() {
-            // The last that it was asked for while there were others. (Who waits and cannot hold anything yet would
-            // else find it held again.)
+            // The last that it was asked for while there were others. (A client that waits and cannot hold anything yet
+            // would else find it held again.)
             self.only_one();
         }
         Some(out.ino)

@@ -11,7 +11,7 @@
 //! - No clock, no socket, no random number, no thread: they come in with [`Moment`] and go out as [`Command`]s.
 //! - The order in which events are applied is the order of their frames in [`Engine::take_frames`].
 //! - Each request is answered exactly once, or its session is gone.
-//! - What takes a change in is refused only before its first event is applied.
+//! - A request may be refused only before the first of its events is applied.
 
 mod moment;
 mod settings;

@@ -1,4 +1,4 @@
-//! The engine's state, parted by whom it belongs to. A method that needs one part is a method of that part, and the other
+//! The engine's state, parted by its owner. A method that needs one part is a method of that part, and the other
 //! parts that it reads or changes are its arguments. Where many methods need the same few parts, a handler borrows these:
 //! [`QueryHandler`](crate::query::QueryHandler), [`RealmHandler`](crate::realms::RealmHandler). So a signature shows what
 //! may change.

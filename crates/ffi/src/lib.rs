@@ -12,10 +12,10 @@
 //!
 //! Invariants:
 //! - No panic crosses the border: it becomes EIO, with a sentence that says so.
-//! - What a pointer means is decided in one place ([`border`]): null is refused where something must be there, and so is text
-//!   that is not UTF-8, but for paths, which are bytes.
+//! - One place decides what pointers mean ([`border`]): it refuses null where something must be there, and text that is not UTF-8,
+//!   but for paths, which are bytes.
 //! - The header is the same whatever the library was built with: a call of a feature that is off fails with EOPNOTSUPP.
-//! - What the caller gets is copied into the caller's memory: nothing has to be given back but handles.
+//! - Results are copied into the caller's memory: the caller gives back nothing but handles.
 
 #![warn(missing_docs)]
 

@@ -11,9 +11,9 @@
 //!
 //! Invariants:
 //! - Pure and deterministic; the state is not changed, the map only with the answer (not if rows are missing).
-//! - Whatever the event says, what is emitted fits the state: a hostile journal breaks nothing, and touches nothing
+//! - Whatever the event says, the emitted events fit the state: a hostile journal breaks nothing, and touches nothing
 //!   outside the decoupled subtree but numbers that are its own.
-//! - Asking again after the events of `First` were applied goes on; so does asking again after a crash between them.
+//! - A caller asks again after it has applied the events of `First`, and so after a crash between them.
 //! - Content of two sides is never mixed: a file of ours that others changed becomes again what ours knows before ours'
 //!   changes are applied (`edit.rs`).
 //! - A conflict is a row that others changed after the base ([`MergeMap::is_foreign`]). A file's row has one position:

@@ -1,7 +1,7 @@
 //! The record of one change. One vocabulary for server, decoupled client, recovery, tools and sites.
 //!
 //! Invariants:
-//! - An event is complete: inode numbers, times and owners are in it; applying it asks nobody.
+//! - An event is complete: inode numbers, times and owners are in it; applying it needs nothing else.
 //! - An event of a create takes at most 100 bytes in the journal for names up to 40 bytes.
 //! - The table below is the only place that knows all events. From it come the type, the bytes (`docs/formats.md`, "Events",
 //!   which a test compares with it), JSON, the line for people, the time, and the [`Footprint`].

@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - Data and encodings only: no state of the file system, no clock, no socket, no thread.
-//! - An event is complete: whoever applies it asks nobody.
+//! - An event is complete: applying it needs nothing else.
 
 pub mod codec;
 pub mod field;

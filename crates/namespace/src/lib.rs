@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - Pure: no clock, no socket, no random number, no lock, no thread.
-//! - `plan` never changes the state; `apply` never refuses. What is not in memory comes back as
-//!   [`Fault::Missing`]; whoever holds the metadata store fetches it, installs it and asks again.
+//! - `plan` never changes the state; `apply` never refuses. Rows that are not in memory come back
+//!   as [`Fault::Missing`]; the caller fetches them from the metadata store, installs them and asks again.
 //! - Only clean rows leave memory.
 
 pub mod chunk;

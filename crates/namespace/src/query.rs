@@ -76,7 +76,7 @@ impl Namespace {
         }
         listing.end = until == u64::MAX;
         if listing.end && torn {
-            // Who lists it gets all that can be read, and then hears that something could not.
+            // The caller gets all names that can be read, and then an error for the rest.
             if listing.entries.is_empty() {
                 return Err(Refusal::Io.into());
             }

@@ -20,9 +20,9 @@ const WIDTH: usize = 80;
 pub struct StepExplained {
     /// Its name.
     pub mechanism: &'static str,
-    /// Who performs it.
+    /// The end that performs it.
     pub end: End,
-    /// In words: who performs it under this policy.
+    /// In words: the program that performs it under this policy.
     pub performed_by: &'static str,
     /// What happens.
     pub arrow: &'static str,

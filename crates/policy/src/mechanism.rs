@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Who performs a mechanism.
+/// The end that performs a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
@@ -69,7 +69,7 @@ macro_rules! mechanisms {
                 match self { $(Mechanism::$variant => Role::$role,)* }
             }
 
-            /// Who performs it.
+            /// The end that performs it.
             pub fn end(self) -> End {
                 match self { $(Mechanism::$variant => End::$end,)* }
             }

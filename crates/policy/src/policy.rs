@@ -27,7 +27,7 @@ pub struct Policy {
     pub sync_updates: Option<u64>,
     /// Merge when the client has nothing else to do.
     pub sync_when_idle: bool,
-    /// Who wins at a merge.
+    /// The side that wins at a merge.
     pub on_conflict: OnConflict,
     /// What `chiton run` does with what a command did that failed.
     pub on_failure: OnFailure,

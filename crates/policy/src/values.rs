@@ -79,7 +79,7 @@ words! {
 }
 
 words! {
-    /// Who wins when two sides changed the same thing.
+    /// The side that wins when both changed the same thing.
     OnConflict, default Overwrite {
         /// The decoupled side.
         Overwrite = "overwrite", "the decoupled side wins";

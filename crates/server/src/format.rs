@@ -272,7 +272,7 @@ pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound => {
             let empty = fs::read_dir(dir).map(|mut entries| entries.next().is_none()).unwrap_or(true);
-            // Who has served it has left a lock.
+            // A server that served it has left a lock.
             let was_ours = ["lock", "journal", "meta"].iter().all(|part| dir.join(part).exists());
             return Err(match (empty, was_ours) {
                 (true, _) => StartError::NotFormatted(data),

@@ -431,7 +431,7 @@ impl Server {
         self.serving.lock().clear();
         self.finish_effects();
         self.builder.peers().stop();
-        // Who ends in order waits a little for a store that is away; from a crash the next start recovers.
+        // A server that ends in order waits a little for a store that is away; from a crash the next start recovers.
         plates.iter().for_each(|running| running.end_waiting(END_PATIENCE));
         self.stop_threads();
         let closed: Vec<_> = plates.iter().map(|running| running.close(true, &mut |_| {})).collect();

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Below the mark in memory is below the mark in the store.
 //! - One reservation at a time: the mark in the store never goes back.
-//! - Who needs a number waits for the store only if more came at once than are reserved ahead.
+//! - A session waits for the store only if more sessions begin at once than numbers are reserved ahead.
 //! - The first 16 bits of an id say which plate gave it: ids and writers of blocks of two plates are never the same.
 
 use chiton_metastore::{Batch, Metastore, StoreError};

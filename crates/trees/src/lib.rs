@@ -8,7 +8,7 @@
 //! A [`Task`] is such a command as a value: it is carried out here, or as a [`Job`] by a server. [`Task::perform_there`] follows such a
 //! job, also over the death of its server.
 //!
-//! Every function takes [`Place`]s and a [`Watch`]. It goes on after a refusal, reports it to the watch, and returns totals.
+//! Every function takes [`Place`]s and a [`Watch`]. It reports a refusal to the watch, continues with the rest, and returns totals.
 //!
 //! Invariants:
 //! - Directories are entered by inode number, never by path: no symbolic link is followed, whatever other clients do meanwhile.

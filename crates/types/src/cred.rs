@@ -1,4 +1,4 @@
-//! Who asks.
+//! Credentials: the user for whom a call is made.
 
 use std::sync::Arc;
 

@@ -75,7 +75,7 @@ pub(super) struct Inner {
     pub(super) appended: Option<u64>,
     /// Some of it was written back from mappings under a shared lease.
     pub(super) mapped: bool,
-    /// Who wrote last.
+    /// The last writer.
     pub(super) cred: Cred,
     pub(super) buffer: DirtyBuffer,
     pub(super) pending: ExtentMap,

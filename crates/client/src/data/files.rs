@@ -426,7 +426,7 @@ impl Files {
     /// Forgets that, if it has not.
     pub(super) fn note_clean(&self, file: &Arc<FileState>) {
         let mut dirty = self.dirty.lock();
-        // Who comes late may have a state of which nobody knows any more, while there is another.
+        // A late caller may have a state that is no longer listed, while another one is.
         let is_this = dirty.get(&file.ino).is_some_and(|of| Arc::ptr_eq(of, file));
         if is_this && !file.lock().is_dirty() {
             dirty.remove(&file.ino);

@@ -1,8 +1,8 @@
 //! The thread that pushes what was dirty for long, and everything when memory is short.
 //!
 //! Invariants:
-//! - It sleeps while nothing is dirty. Who writes small files one after the other does not wake it for each: after one it
-//!   looks again by itself, and sleeps when there was none since.
+//! - It sleeps while nothing is dirty. A caller that writes small files one after the other does not wake it for each: after one it
+//!   looks again later, and sleeps when there was none since.
 //! - It keeps the files alive only while it pushes.
 
 use std::sync::Weak;

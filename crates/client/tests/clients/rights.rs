@@ -1,5 +1,5 @@
-//! Who may do what is decided alike by the server that plans an operation and by a client that carries it out before the
-//! server knows of it: the same steps run through both, in directories that are alike.
+//! The server that plans an operation, and a client that carries it out before the server knows of it, give users the same rights: the
+//! same steps run through both, in directories that are alike.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

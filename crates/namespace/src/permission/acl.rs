@@ -298,7 +298,7 @@ mod tests {
             (7, &[50, 60], shown, WRITE, "yes"),
             (7, &[61], shown, READ | WRITE, "yes"),
             (7, &[61], 0o644, WRITE, "no"),
-            // Who is in a group that gives too little is not one of the others.
+            // A member of a group that gives too little is not one of the others.
             (7, &[60], shown, READ, "no"),
             (8, &[], shown, READ, "yes"),
             (8, &[], shown, WRITE, "no"),

@@ -94,7 +94,7 @@ pub fn change<S: PlanState>(
         Some(SetTime::Now) if is_owner(cred, inode) == Some(true) => Ok(Some(now)),
         Some(SetTime::Now) => match may(state, cred, inode, WRITE) {
             Ok(()) => Ok(Some(now)),
-            // Who is not known to be the owner may turn out to act as one.
+            // A caller that is not known to be the owner may turn out to act as one.
             Err(_) if is_owner(cred, inode).is_none() => Err(Fault::NeedGroups),
             Err(denial) => Err(denial),
         },

@@ -37,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Who asks, when, and the number offered for a new inode.
+/// The caller, the time, and the number offered for a new inode.
 pub(crate) struct Ask<'a> {
     pub(crate) cred: &'a Cred,
     pub(crate) now: Time,

@@ -37,7 +37,7 @@ struct State {
     /// Those of the other server, as far as is known here.
     plates: Vec<PlateId>,
     channel: Option<Arc<PeerChannel>>,
-    /// Who has greeted whom over this connection.
+    /// The plates that have greeted each other over this connection: ours, and the other server's.
     greeted: BTreeSet<(PlateId, PlateId)>,
     messages: VecDeque<PeerFrame>,
     is_broken: bool,

@@ -1,4 +1,4 @@
-//! Who carries a task out: the server as a job, or this command.
+//! Where a task runs: on the server as a job, or in this command.
 //!
 //! Invariants:
 //! - Ctrl-C cancels the job, and the command waits until it has ended.
