@@ -399,7 +399,7 @@ fn check_same(found: &BTreeMap<PathBuf, Seen>, expected: &BTreeMap<PathBuf, Seen
 }
 
 /// New things among the old ones.
-fn go_on(at: &Path) {
+fn continue_work(at: &Path) {
     fs::create_dir(at.join("later")).expect("made");
     for n in 0..40 {
         fs::create_dir(at.join(format!("later/{n}"))).expect("made");
@@ -493,7 +493,7 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
         &["journal", "event", "apply", &site.path("target"), "--journal", "server", "--yes"],
         "live",
     );
-    go_on(&new);
+    continue_work(&new);
     let later = look(&new);
     site.done(&["umount", &site.path("new")]);
     site.stop_servers();

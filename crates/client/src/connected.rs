@@ -100,7 +100,7 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// Since when the link is down.
     pub(crate) down_since: Duration,
-    /// The fate of calls that somebody waits for and whose first connection was lost.
+    /// The outcome of calls that somebody waits for and whose first connection was lost.
     pub(crate) resolved: BTreeMap<(SessionId, Seq), Resolved>,
     /// Futures that wait for a change.
     pub(crate) wakers: Vec<Waker>,
@@ -113,7 +113,7 @@ pub(crate) struct State {
     pub(crate) leaving: Option<(Duration, Duration)>,
 }
 
-/// The fate of a call whose first connection was lost.
+/// The outcome of a call whose first connection was lost.
 pub(crate) enum Resolved {
     /// It was sent again and answered, or its session is over.
     Answer(Result<Answer, Failure>),

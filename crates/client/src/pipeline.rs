@@ -28,7 +28,7 @@ const MESSAGES_AHEAD: usize = 4;
 /// Operations that went alone under way at once.
 const ALONE_AHEAD: usize = 64;
 
-/// The fate of the rest of a batch when one of its operations is refused.
+/// The outcome of the rest of a batch when one of its operations is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRefusal {
     /// All are carried out, those of different plates at the same time: in their order only as far as one plate decides them.

@@ -142,7 +142,7 @@ impl RemoteCall {
         }
     }
 
-    /// Waits until the link knows its fate. `None`: it is to be asked anew.
+    /// Waits until the link knows its outcome. `None`: it is to be asked anew.
     fn wait_kept(&self) -> Option<Result<Answer, CallError>> {
         let mut state = self.shared.state.lock();
         loop {
@@ -162,7 +162,7 @@ impl RemoteCall {
         }
     }
 
-    /// Its fate, if the link knows that by now.
+    /// Its outcome, if the link knows that by now.
     fn look(&self, state: &mut State) -> Option<Step> {
         let at = (self.session, self.request.seq);
         match state.resolved.remove(&at) {

@@ -53,19 +53,19 @@ pub struct Report {
     pub accepted: u64,
 }
 
-/// Tries the inputs of `seeds` while `go_on` returns true.
+/// Tries the inputs of `seeds` while `has_time` returns true.
 ///
 /// # Errors
 /// The first that a target does not survive.
 pub fn run(
     target: &'static Target,
     seeds: std::ops::Range<u64>,
-    go_on: &mut dyn FnMut() -> bool,
+    has_time: &mut dyn FnMut() -> bool,
 ) -> Result<Report, Failure> {
     let valid = (target.seeds)();
     let mut report = Report::default();
     for seed in seeds {
-        if !go_on() {
+        if !has_time() {
             break;
         }
         let mut random = Random(seed);
@@ -104,9 +104,9 @@ pub fn command() -> ExitCode {
         let share = Duration::from_secs(seconds) / targets.len() as u32;
         for target in targets {
             let begun = RealWorld.monotonic();
-            let mut go_on = || count.is_some() || RealWorld.monotonic() - begun < share;
+            let mut has_time = || count.is_some() || RealWorld.monotonic() - begun < share;
             let end = count.map_or(u64::MAX, |count| seed.saturating_add(count));
-            let report = run(target, seed..end, &mut go_on).map_err(|failure| failure.to_string())?;
+            let report = run(target, seed..end, &mut has_time).map_err(|failure| failure.to_string())?;
             let spent = RealWorld.monotonic() - begun;
             println!(
                 "{:8} {} inputs in {:.0} s, {} of them right",

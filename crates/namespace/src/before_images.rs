@@ -247,7 +247,7 @@ impl Namespace {
     }
 
     fn find_keeping(&mut self, event: &Event) {
-        let mut keeping = std::mem::take(&mut self.dirty.images.keeping);
+        let mut keeping = std::mem::take(&mut self.dirty.before_images.keeping);
         keeping.clear();
         let is_all_own = self.decoupling_count == 1 && self.merging.is_some();
         if let Some(place) = event.footprint().imaged_place().filter(|_| !is_all_own) {
@@ -258,12 +258,12 @@ impl Namespace {
             keeping.extend(concerned.filter(|d| root.is_none_or(|r| r == Some(d.root()))).map(|d| d.id.0));
         }
         self.know_shared(event, &keeping);
-        self.dirty.images.keeping = keeping;
+        self.dirty.before_images.keeping = keeping;
         // What is so for a moment only is no change.
         let passes = matches!(event, Event::Revert { to, .. } if to.temporary);
         let own = self.merging.map(|id| id.0).filter(|_| !passes);
-        self.dirty.images.own = own.filter(|id| self.dirty.images.has_any(*id, None));
-        self.dirty.images.changes_content = event.footprint().alters(Rows::CONTENT);
+        self.dirty.before_images.own = own.filter(|id| self.dirty.before_images.has_any(*id, None));
+        self.dirty.before_images.changes_content = event.footprint().alters(Rows::CONTENT);
     }
 
     /// What others made, and a merge made known to the decoupling (a directory that became one with its own, a name that
@@ -274,7 +274,7 @@ impl Namespace {
             if !map.has_names_apart() {
                 continue;
             }
-            let is_nothing = |key: &[u8]| matches!(self.dirty.images.get(id, key), Some(None));
+            let is_nothing = |key: &[u8]| matches!(self.dirty.before_images.get(id, key), Some(None));
             let mut keys = Vec::new();
             let footprint = event.footprint();
             for NameChange { dir, name, .. } in footprint.names() {
@@ -282,7 +282,7 @@ impl Namespace {
                 let Some(slot) = found.filter(|slot| slot.kind().is_some()) else { continue };
                 let key = row::entry_key(dir, name.hash64(), name.as_bytes());
                 let is_another = || {
-                    let image = self.dirty.images.get(id, &key).flatten();
+                    let image = self.dirty.before_images.get(id, &key).flatten();
                     image.is_some_and(|image| image.get(..8) != Some(&slot.ino.0.to_le_bytes()[..]))
                 };
                 let is_older = is_nothing(&key) || is_another();
@@ -290,35 +290,35 @@ impl Namespace {
             }
             let dirs = footprint.writes(Rows::ATTRS).filter(|ino| map.is_bound(*ino));
             keys.extend(dirs.map(row::inode_key).filter(|key| is_nothing(key)));
-            keys.iter().for_each(|key| self.dirty.images.forget(id, key));
+            keys.iter().for_each(|key| self.dirty.before_images.forget(id, key));
         }
     }
 
     /// To be called when the event is applied.
     #[inline]
     pub(crate) fn end_keeping(&mut self) {
-        if self.dirty.images.is_keeping() {
+        if self.dirty.before_images.is_keeping() {
             self.carry_over();
         }
     }
 
     /// What the client did is added to what it knows.
     fn carry_over(&mut self) {
-        self.dirty.images.keeping.clear();
-        let Some(id) = self.dirty.images.own.take() else { return };
-        for (key, before) in std::mem::take(&mut self.dirty.images.carried) {
+        self.dirty.before_images.keeping.clear();
+        let Some(id) = self.dirty.before_images.own.take() else { return };
+        for (key, before) in std::mem::take(&mut self.dirty.before_images.carried) {
             let ino = ino_of(&key);
             if row::tag_of(&key) == Some(tag::XATTRS) {
                 self.carry_over_xattrs(id, ino, key, &before);
                 continue;
             }
             let (Ok(before), Some(Some(image))) =
-                (Inode::decode(ino, &before), self.dirty.images.get(id, &key))
+                (Inode::decode(ino, &before), self.dirty.before_images.get(id, &key))
             else {
                 continue;
             };
             let (Some(now), Ok(mut image)) = (self.inodes.get(ino), Inode::decode(ino, image)) else {
-                self.dirty.images.forget(id, &key);
+                self.dirty.before_images.forget(id, &key);
                 continue;
             };
             image.nlink = image.nlink.wrapping_add(now.nlink.wrapping_sub(before.nlink));
@@ -331,16 +331,16 @@ impl Namespace {
             } else {
                 carry(&mut image, &before, now);
             }
-            if self.dirty.images.get(id, &row::xattrs_key(ino)).is_none() {
+            if self.dirty.before_images.get(id, &row::xattrs_key(ino)).is_none() {
                 image.flags = image.flags & !OF_XATTRS | now.flags & OF_XATTRS;
             }
-            self.dirty.images.replace(id, key, Some(image.encode()));
+            self.dirty.before_images.replace(id, key, Some(image.encode()));
         }
     }
 
     fn carry_over_xattrs(&mut self, id: u32, ino: Ino, key: Vec<u8>, before: &[u8]) {
         let decoded = |bytes: &[u8]| Xattrs::decode(bytes).unwrap_or_default().0;
-        let Some(image) = self.dirty.images.get(id, &key) else { return };
+        let Some(image) = self.dirty.before_images.get(id, &key) else { return };
         let (before, mut image) = (decoded(before), decoded(image.unwrap_or_default()));
         let none = std::collections::BTreeMap::new();
         let now = self.xattrs.value(XattrsKey(ino)).map_or(&none, |xattrs| &xattrs.0);
@@ -353,13 +353,16 @@ impl Namespace {
         let image = Xattrs(image);
         let flags = xattr_flags(&image);
         let value = (flags != 0).then(|| crate::tables::TableValue::encode(&image));
-        self.dirty.images.replace(id, key, value);
+        self.dirty.before_images.replace(id, key, value);
         let of_inode = row::inode_key(ino);
-        if let Some(Some(Ok(mut inode))) =
-            self.dirty.images.get(id, &of_inode).map(|image| image.map(|image| Inode::decode(ino, image)))
+        if let Some(Some(Ok(mut inode))) = self
+            .dirty
+            .before_images
+            .get(id, &of_inode)
+            .map(|image| image.map(|image| Inode::decode(ino, image)))
         {
             inode.flags = inode.flags & !OF_XATTRS | flags;
-            self.dirty.images.replace(id, of_inode, Some(inode.encode()));
+            self.dirty.before_images.replace(id, of_inode, Some(inode.encode()));
         }
     }
 

@@ -18,7 +18,7 @@ impl Namespace {
         self.dirty.begin();
         let count = (row::count_key(), Some(self.inode_count.to_le_bytes().to_vec()));
         self.dirty.saved().push(count);
-        let images = self.dirty.images.take_unwritten();
+        let images = self.dirty.before_images.take_unwritten();
         self.dirty.saved().extend(images);
         if self.decoupling_last > 0 {
             let last = (row::decoupling_last_key(), Some(self.decoupling_last.to_le_bytes().to_vec()));

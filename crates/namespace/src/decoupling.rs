@@ -333,7 +333,7 @@ impl Namespace {
         if self.decouplings.value(key).is_some() {
             self.decouplings.change(key, &mut self.dirty, false, |v| *v = None);
             self.decoupling_count -= 1;
-            self.dirty.images.drop_all(id.0);
+            self.dirty.before_images.drop_all(id.0);
         }
         self.decoupled.cache.borrow_mut().clear();
     }

@@ -101,7 +101,7 @@ pub(crate) struct Dirty {
     /// There are no checkpoints: nobody asks which rows changed.
     unlisted: bool,
     /// Rows as decoupled clients saw them.
-    pub(crate) images: BeforeImages,
+    pub(crate) before_images: BeforeImages,
 }
 
 impl Dirty {
@@ -115,9 +115,9 @@ impl Dirty {
     pub(crate) fn before_change(&mut self, marks: &Marks, key: DirtyKey, image: impl FnOnce() -> RowChange) {
         let (now, before) = (1 << self.generation, 2 >> self.generation);
         let mut m = marks.get();
-        if self.images.is_keeping() {
+        if self.before_images.is_keeping() {
             let row = image();
-            self.images.keep(&row);
+            self.before_images.keep(&row);
             if m & before != 0 {
                 self.saved.push(row);
                 m &= !(before | FRESH);

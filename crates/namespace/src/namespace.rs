@@ -193,7 +193,7 @@ impl Namespace {
             return Vec::new();
         }
         // What a decoupled client may still read stays.
-        let kept = self.dirty.images.blocks();
+        let kept = self.dirty.before_images.blocks();
         let garbage = self.garbage.clean().map(|GarbageKey(block)| block);
         garbage.filter(|block| kept.binary_search(block).is_err()).take(max).collect()
     }
@@ -301,7 +301,7 @@ impl Namespace {
             + self.policy_history.memory_bytes()
             + self.linked.memory_bytes()
             + self.decouplings.memory_bytes()
-            + self.dirty.images.memory_bytes()
+            + self.dirty.before_images.memory_bytes()
     }
 
     /// Every resident inode with its orphan state, for validators and dumps.

@@ -152,7 +152,7 @@ impl Namespace {
                 Some(StoredRow::Linked(ino, dirs)) => {
                     ns.linked.install(LinkedKey(ino), Some(Parents(dirs)));
                 }
-                Some(StoredRow::Image(id, row, value)) => ns.dirty.images.install(id, row, value),
+                Some(StoredRow::Image(id, row, value)) => ns.dirty.before_images.install(id, row, value),
                 Some(StoredRow::DecouplingLast(last)) => ns.decoupling_last = last,
                 Some(StoredRow::Decoupling(decoupling)) => {
                     let id = decoupling.id.0;

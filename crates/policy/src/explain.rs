@@ -257,11 +257,11 @@ impl fmt::Display for Explanation {
                 _ => "a merge waits for it",
             };
             writeln!(f, "     ├──▶ {:<22} at the {}; {awaited}", step.mechanism, step.performed_by)?;
-            let mut told = vec![step.arrow.to_owned(), format!("costs: {}", step.costs)];
+            let mut lines = vec![step.arrow.to_owned(), format!("costs: {}", step.costs)];
             if step.waits_for.len() > 1 {
-                told.push(format!("begins after: {}", step.waits_for.join(", ")));
+                lines.push(format!("begins after: {}", step.waits_for.join(", ")));
             }
-            for text in &told {
+            for text in &lines {
                 writeln!(f, "{}", wrapped("     │      ", "     │      ", text))?;
             }
             waits = Some(&step.waits_for);
@@ -340,10 +340,10 @@ mod tests {
     }
 
     #[test]
-    fn only_keys_that_mean_something_are_told() {
+    fn only_keys_that_mean_something_are_shown() {
         let decoupling = ["allocated_inodes", "interfere_policy", "on_conflict"];
         let durable = ["acknowledge", "flush_interval"];
-        let told = |name: &str| {
+        let keys_shown = |name: &str| {
             let text = explain(name).to_string();
             let (_, settings) = text.split_once("settings\n").unwrap();
             let keys = settings.lines().map_while(|line| line.split_whitespace().next().map(str::to_owned));
@@ -356,23 +356,23 @@ mod tests {
             ("deltafs", true, true, false),
             ("ramdisk-decoupled", true, false, false),
         ] {
-            let told = told(name);
+            let keys = keys_shown(name);
             assert!(
-                decoupling.iter().all(|key| told.iter().any(|k| k == key) == is_decoupled),
-                "{name}: {told:?}"
+                decoupling.iter().all(|key| keys.iter().any(|k| k == key) == is_decoupled),
+                "{name}: {keys:?}"
             );
             assert!(
-                durable.iter().all(|key| told.iter().any(|k| k == key) == is_durable),
-                "{name}: {told:?}"
+                durable.iter().all(|key| keys.iter().any(|k| k == key) == is_durable),
+                "{name}: {keys:?}"
             );
-            assert_eq!(told.iter().any(|key| key == "lease"), !is_decoupled, "{name}: {told:?}");
-            assert_eq!(told.iter().any(|key| key.starts_with("sync")), syncs, "{name}: {told:?}");
+            assert_eq!(keys.iter().any(|key| key == "lease"), !is_decoupled, "{name}: {keys:?}");
+            assert_eq!(keys.iter().any(|key| key.starts_with("sync")), syncs, "{name}: {keys:?}");
         }
     }
 
     #[test]
-    fn syncs_are_told_in_sentences() {
-        let told = |text: &str| {
+    fn syncs_are_shown_in_sentences() {
+        let shown = |text: &str| {
             let text = format!("consistency: weak\ndurability: local\n{text}");
             let policy = Policy::resolve(&PolicyFile::parse(&text).unwrap(), &Policy::default()).unwrap();
             let settings = Explanation::of(&policy).settings.into_iter();
@@ -382,13 +382,13 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            told(""),
+            shown(""),
             [
                 "sync_interval never a running job's changes are merged when it ends, or when a program asks for it"
             ]
         );
         assert_eq!(
-            told("sync_interval: 90s\nsync_updates: 7\nsync_when_idle: true"),
+            shown("sync_interval: 90s\nsync_updates: 7\nsync_when_idle: true"),
             [
                 "sync_interval 90s a running job's changes are merged about so often",
                 "sync_updates 7 a running job's changes are merged when there are so many",

@@ -77,12 +77,12 @@ mod view;
 mod embed;
 mod listen;
 mod metrics;
-mod parked;
 mod reports;
 mod server;
 mod status;
 mod tree_jobs;
 mod trust;
+mod waiting_greetings;
 
 pub use address::DataAddress;
 pub use at_rest::AtRest;

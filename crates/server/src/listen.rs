@@ -12,12 +12,12 @@ use hashbrown::HashMap;
 use crate::commits::OnDurable;
 use crate::format::FilesystemInfo;
 use crate::often::Often;
-use crate::parked::Greeting;
 use crate::peers::Peers;
 use crate::plate::Plate;
 use crate::plate_table::PlateTable;
 use crate::startup::EPOCH;
 use crate::trust::subtree_limit;
+use crate::waiting_greetings::Greeting;
 use chiton_engine::Opened;
 
 /// Answers the messages of clients of one plate.
@@ -106,7 +106,7 @@ impl Service for PlatesService {
         let plate = hello.plate;
         let (sender_of, service) = (sender.clone(), self.clone());
         let greeting = Greeting { hello, sender: sender_of, service, since: self.world.monotonic() };
-        let back = self.table.parked().park(greeting, || self.table.get(plate).is_some())?;
+        let back = self.table.waiting_greetings().hold(greeting, || self.table.get(plate).is_some())?;
         self.greet(back.hello, sender)
     }
 
@@ -128,7 +128,7 @@ impl Service for PlatesService {
 
     fn closed(&self, conn: ConnId, opened: Option<(SessionId, Channel)>, why: &Closed) {
         self.table.disconnected(conn);
-        self.table.parked().forget(conn);
+        self.table.waiting_greetings().forget(conn);
         let service = self.by_connection.write().remove(&conn);
         if let Some(service) = service {
             service.closed(conn, opened, why);

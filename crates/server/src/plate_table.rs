@@ -8,8 +8,8 @@ use chiton_runtime::sync::RwLock;
 use chiton_transport::ConnId;
 use chiton_types::PlateId;
 
-use crate::parked::Parked;
 use crate::running::RunningPlate;
+use crate::waiting_greetings::WaitingGreetings;
 
 /// See the module. Of a file system with one plate there is one, always.
 pub(crate) struct PlateTable {
@@ -18,7 +18,7 @@ pub(crate) struct PlateTable {
     starts: AtomicU64,
     recoveries: AtomicU64,
     /// Greetings for plates that are about to come or to go.
-    parked: Parked,
+    waiting_greetings: WaitingGreetings,
     /// The identities of the clients at the other ends of connections.
     present: RwLock<BTreeMap<ConnId, String>>,
 }
@@ -31,7 +31,7 @@ impl PlateTable {
             plates: RwLock::new(plates),
             starts: AtomicU64::new(0),
             recoveries: AtomicU64::new(0),
-            parked: Parked::default(),
+            waiting_greetings: WaitingGreetings::default(),
             present: RwLock::default(),
         };
         running.into_iter().for_each(|one| table.put(one));
@@ -39,8 +39,8 @@ impl PlateTable {
     }
 
     /// Greetings for plates that are about to come or to go.
-    pub(crate) fn parked(&self) -> &Parked {
-        &self.parked
+    pub(crate) fn waiting_greetings(&self) -> &WaitingGreetings {
+        &self.waiting_greetings
     }
 
     /// How many there are, with those that do not run.

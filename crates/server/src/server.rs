@@ -477,7 +477,7 @@ impl Server {
 
     fn stop_threads(&self) {
         self.serving.lock().clear();
-        self.table.parked().clear();
+        self.table.waiting_greetings().clear();
         self.builder.peers().stop();
         let plates = self.table.all();
         for running in &plates {

@@ -203,10 +203,10 @@ impl Net {
         server: ServerId,
         party: Party,
         epochs: Vec<u64>,
-        door: Arc<dyn Service>,
+        service: Arc<dyn Service>,
     ) -> Arc<Host> {
         let inboxes = (0..LOOPS).map(|_| Inbox::default()).collect();
-        let host = Arc::new(Host { server, party, epochs: Mutex::new(epochs), door, inboxes });
+        let host = Arc::new(Host { server, party, epochs: Mutex::new(epochs), service, inboxes });
         for n in 0..LOOPS as usize {
             let host = host.clone();
             scheduler().spawn_in(party, "loop", move || host.run(n));

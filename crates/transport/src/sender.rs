@@ -3,7 +3,7 @@
 //! ```text
 //!   loop thread, within Service::requests ─ append ─┐
 //!                                                   ├─▶ output ─ one write when the batch is done ─▶ socket
-//!   other threads (answers to parked requests) ─────┘           or at once
+//!   other threads (answers to waiting requests) ─────┘           or at once
 //!                                                        what the socket does not take, the loop sends later
 //! ```
 //!
@@ -50,7 +50,7 @@ thread_local! {
     static HANDING_OVER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The way to one client. Clone it to answer a parked request later.
+/// The way to one client. Clone it to answer a waiting request later.
 #[derive(Clone)]
 pub struct Sender(Way);
 

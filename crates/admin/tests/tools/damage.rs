@@ -43,7 +43,7 @@ fn damaged_rig(problem: &str, left: &[&str], rig: Rig, damage: impl FnOnce(&Rig)
     assert_eq!(
         names(&after),
         left.iter().copied().collect(),
-        "after the repair: {after:?}; told {reported:?}"
+        "after the repair: {after:?}; reported {reported:?}"
     );
     assert_eq!(done.left, after.len() as u64);
     assert!(after.iter().all(|f| f.problem.remedy().is_none()), "left although repairable: {after:?}");

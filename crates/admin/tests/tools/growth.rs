@@ -129,7 +129,7 @@ fn check_clean(dir: &Path) -> chiton_admin::fsck::Summary {
 }
 
 /// Uses the copy as a cluster would: reads all, gives out new numbers, changes what is shared, removes all.
-fn go_on(dir: &Path, used: &BTreeSet<Ino>, has_clones: bool) {
+fn continue_work(dir: &Path, used: &BTreeSet<Ino>, has_clones: bool) {
     let data = DataAddress::from(dir);
     let server = Server::start_at_rest(&data, &at_rest(), options(), world()).expect("starts");
     assert_eq!(server.plates().count(), 5);
@@ -174,7 +174,7 @@ fn shared_blocks_are_parted_between_plates_and_the_copy_goes_on() {
     let done = grown(&from, &to);
     assert!(done.parted > 0, "{done:?}");
     assert_eq!(check_clean(&to).entries, 3 * DIRS as u64);
-    go_on(&to, &used, true);
+    continue_work(&to, &used, true);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_file_system_with_several_plates_gets_others() {
     let (from, to) = (tmp.path().join("from"), tmp.path().join("to"));
     let used = populate(&from, 3);
     assert_eq!(grown(&from, &to).parted, 0);
-    go_on(&to, &used, false);
+    continue_work(&to, &used, false);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_copy_is_repeated_after_an_end_at_any_step_and_continues() {
     }
     let done = grown(&from, &to);
     assert_eq!(done.copied, done.parted, "blocks that are there are not copied again");
-    go_on(&to, &used, true);
+    continue_work(&to, &used, true);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_copy_forgets_what_was_removed_meanwhile_and_is_refused_to_others() {
     let copy = Server::start_at_rest(&(&*to).into(), &at_rest(), options(), world()).expect("starts");
     used.insert(client(&copy).stat("/d5/file").expect("read").ino);
     copy.shutdown().expect("ends");
-    go_on(&to, &used, true);
+    continue_work(&to, &used, true);
 }
 
 fn paths_below(client: &Client, dir: &str) -> Vec<String> {

@@ -146,11 +146,11 @@ fn creates_elsewhere(dir: &Path, work: impl FnOnce() -> Outcome) -> Outcome<(Vec
     })
 }
 
-fn timed_creates(dir: &Path, prefix: &str, goes_on: impl Fn(Duration) -> bool) -> Outcome<Vec<Duration>> {
+fn timed_creates(dir: &Path, prefix: &str, has_time: impl Fn(Duration) -> bool) -> Outcome<Vec<Duration>> {
     let begun = RealWorld.monotonic();
     let mut took = Vec::new();
     let mut last = begun;
-    while goes_on(last - begun) || took.is_empty() {
+    while has_time(last - begun) || took.is_empty() {
         let path = dir.join(format!("{prefix}.{}", took.len()));
         File::create(&path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
         let now = RealWorld.monotonic();

@@ -1,4 +1,4 @@
-//! The memory for dirty data, shared by all files of a client, and the bell of the thread that pushes.
+//! The memory for dirty data, shared by all files of a client, and the wake-ups of the thread that pushes.
 //!
 //! ```text
 //!   write: gate ──used < max──▶ copy
@@ -40,7 +40,7 @@ struct State {
 
 /// What the flusher is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bell {
+pub(super) enum WakeUp {
     /// Push what is old.
     Time,
     /// Push everything: memory is short. To be answered with [`Budget::run_finished`].
@@ -55,14 +55,14 @@ pub(super) struct Budget {
     buffer_bytes: usize,
     state: Mutex<State>,
     room: Condvar,
-    bell: Condvar,
+    wake_up: Condvar,
 }
 
 impl Budget {
     /// `buffer_bytes`: capacity of the buffers that are kept.
     pub(super) fn new(bytes_max: usize, buffer_bytes: usize) -> Budget {
-        let (room, bell) = (Condvar::new(), Condvar::new());
-        Budget { bytes_max, buffer_bytes, state: Mutex::default(), room, bell }
+        let (room, wake_up) = (Condvar::new(), Condvar::new());
+        Budget { bytes_max, buffer_bytes, state: Mutex::default(), room, wake_up }
     }
 
     /// Takes memory, also beyond the limit: it does not wait.
@@ -139,7 +139,7 @@ impl Budget {
                         let next = state.finished_runs + 1 + u64::from(state.running);
                         state.wanted_runs = state.wanted_runs.max(next);
                         run = Some(next);
-                        self.bell.notify_all();
+                        self.wake_up.notify_all();
                     }
                 }
             }
@@ -155,7 +155,7 @@ impl Budget {
         state.stirred = true;
         let wakes = std::mem::take(&mut state.asleep);
         if wakes {
-            self.bell.notify_all();
+            self.wake_up.notify_all();
         }
         wakes
     }
@@ -166,26 +166,26 @@ impl Budget {
     }
 
     /// For the flusher: waits for something to do. `wait`: for how long, `None` until something is dirty.
-    pub(super) fn listen(&self, wait: Option<Duration>) -> Bell {
+    pub(super) fn listen(&self, wait: Option<Duration>) -> WakeUp {
         let mut state = self.state.lock();
         loop {
             if state.closed {
-                return Bell::Closed;
+                return WakeUp::Closed;
             }
             if state.wanted_runs > state.finished_runs {
                 state.running = true;
-                return Bell::Room;
+                return WakeUp::Room;
             }
             match wait {
-                None if std::mem::take(&mut state.stirred) => return Bell::Time,
+                None if std::mem::take(&mut state.stirred) => return WakeUp::Time,
                 None => {
                     state.asleep = true;
-                    self.bell.wait(&mut state);
+                    self.wake_up.wait(&mut state);
                     state.asleep = false;
                 }
                 Some(wait) => {
-                    if self.bell.wait_for(&mut state, wait).timed_out() {
-                        return Bell::Time;
+                    if self.wake_up.wait_for(&mut state, wait).timed_out() {
+                        return WakeUp::Time;
                     }
                 }
             }
@@ -204,7 +204,7 @@ impl Budget {
     /// Wakes everybody: the end.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
-        self.bell.notify_all();
+        self.wake_up.notify_all();
         self.room.notify_all();
     }
 }
@@ -225,7 +225,7 @@ mod tests {
             }
             assert!(budget.stir(), "it is asleep");
             assert!(!budget.stir(), "it is awake already");
-            assert_eq!(flusher.join().expect("it ends"), Bell::Time);
+            assert_eq!(flusher.join().expect("it ends"), WakeUp::Time);
         });
         assert!(!budget.stir(), "it looks again by itself");
         assert!(budget.was_stirred(), "and finds that there was one");

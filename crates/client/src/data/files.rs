@@ -437,12 +437,12 @@ impl Files {
         !self.dirty.lock().is_empty()
     }
 
-    /// Pushes dirty files, as long as `go_on`.
-    pub(super) fn push_dirty(&self, scope: Scope, go_on: impl Fn() -> bool) -> Result<(), Refusal> {
+    /// Pushes dirty files, as long as `may_continue`.
+    pub(super) fn push_dirty(&self, scope: Scope, may_continue: impl Fn() -> bool) -> Result<(), Refusal> {
         let files: Vec<Arc<FileState>> = self.dirty.lock().values().cloned().collect();
         let mut result = Ok(());
         for file in files {
-            if !go_on() {
+            if !may_continue() {
                 break;
             }
             if let Err(refusal) = self.push(&file, scope) {

@@ -8,7 +8,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::budget::{Bell, Budget};
+use super::budget::{Budget, WakeUp};
 use super::files::Files;
 use super::push::Scope;
 
@@ -16,20 +16,20 @@ use super::push::Scope;
 pub(super) fn run(files: &Weak<Files>, budget: &Budget) {
     let mut wait: Option<Duration> = None;
     loop {
-        let bell = budget.listen(wait);
+        let wake_up = budget.listen(wait);
         let Some(files) = files.upgrade() else { return };
-        match bell {
-            Bell::Closed => return,
-            Bell::Room => {
+        match wake_up {
+            WakeUp::Closed => return,
+            WakeUp::Room => {
                 let half = files.options.dirty_bytes_max / 2;
                 let result = files.push_dirty(Scope::All, || budget.used_bytes() >= half);
                 budget.run_finished(result.err());
             }
             // A failure is kept for those who have the file open.
-            Bell::Time => drop(files.push_old()),
+            WakeUp::Time => drop(files.push_old()),
         }
-        let goes_on = budget.was_stirred() || files.has_dirty();
-        wait = goes_on.then_some(files.options.flush_interval / 4);
+        let stays_awake = budget.was_stirred() || files.has_dirty();
+        wait = stays_awake.then_some(files.options.flush_interval / 4);
     }
 }
 

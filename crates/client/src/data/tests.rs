@@ -43,8 +43,8 @@ struct Rig {
     server: Arc<Double>,
 }
 
-/// How files come about: who counts opens and makes inodes.
-trait Door: Send + Sync {
+/// The calls that make and open files: of the double, or of a client.
+trait FileCalls: Send + Sync {
     /// A new file, open for reading and writing.
     fn create(&self, files: &Files) -> (Ino, u64);
     fn open(&self, files: &Files, ino: Ino, flags: OpenFlags) -> u64;
@@ -55,7 +55,7 @@ trait Door: Send + Sync {
 /// One client.
 struct Member {
     files: Arc<Files>,
-    door: Arc<dyn Door>,
+    calls: Arc<dyn FileCalls>,
 }
 
 impl Rig {
@@ -72,17 +72,17 @@ impl Rig {
         let session = self.server.session();
         let files = Files::new(session.clone(), io, Arc::new(RealWorld), options);
         session.attach(&files);
-        Member { files, door: session }
+        Member { files, calls: session }
     }
 }
 
 impl Member {
     fn open(&self, ino: Ino, flags: OpenFlags) -> u64 {
-        self.door.open(&self.files, ino, flags)
+        self.calls.open(&self.files, ino, flags)
     }
 
     fn create(&self) -> (Ino, u64) {
-        self.door.create(&self.files)
+        self.calls.create(&self.files)
     }
 
     fn write(&self, fh: u64, offset: u64, bytes: &[u8]) {

@@ -41,10 +41,10 @@ impl Runs {
             return at_once(each, cred, ops);
         }
         let results = Vec::with_capacity(ops.len());
-        Runs { each, cred: cred.clone(), stop_on_failure, ops: ops.into(), results }.go_on()
+        Runs { each, cred: cred.clone(), stop_on_failure, ops: ops.into(), results }.advance()
     }
 
-    fn go_on(mut self) -> Next {
+    fn advance(mut self) -> Next {
         let is_stopped = self.stop_on_failure && self.results.last().is_some_and(Result::is_err);
         let Some(first) = self.ops.front().filter(|_| !is_stopped) else {
             return Next::Answer(Ok(Answer::Batch(self.results)));
@@ -70,7 +70,7 @@ impl Runs {
                     self.each.owned(at, outcome);
                 }
                 self.results.append(&mut results);
-                return self.go_on();
+                return self.advance();
             }
             Ok(_) => CallError::Refused(Refusal::Io),
             Err(error) => error,
@@ -80,7 +80,7 @@ impl Runs {
         }
         let failed = if self.stop_on_failure { 1 } else { count };
         self.results.extend(std::iter::repeat_n(Err(failure.failure()), failed));
-        self.go_on()
+        self.advance()
     }
 }
 

@@ -450,8 +450,8 @@ fn path_is_one_question_with_the_sessions_of_all_plates() {
         let ask = resolve(from, path.as_bytes(), &[]);
         assert_eq!(site.routed.call(&Cred::ROOT, ask.clone()), Ok(Answer::Done));
         assert_eq!(site.routed.start(&Cred::ROOT, ask).wait(), Ok(Answer::Done));
-        let told = resolve(from, path.as_bytes(), &[70, 71]);
-        assert_eq!(site.asked(plate)[before..], [told.clone(), told]);
+        let question = resolve(from, path.as_bytes(), &[70, 71]);
+        assert_eq!(site.asked(plate)[before..], [question.clone(), question]);
     }
     assert_eq!((site.asked(0).len(), site.asked(1).len()), (4, 2));
 }

@@ -1,4 +1,4 @@
-//! Sessions that are over: the operations that the server had carried out, and the fate of the others.
+//! Sessions that are over: the operations that the server had carried out, and the outcome of the others.
 //!
 //! ```text
 //!   kept ── answered, carried out ──▶ durable
@@ -17,7 +17,7 @@ use super::{Kept, Session, again_of, call_bytes, header, journalled, makes, writ
 /// A message with late operations has about so many bytes at most.
 const LATE_BYTES_MAX: usize = 1 << 20;
 
-/// The fate of a call that had no answer when its session ended.
+/// The outcome of a call that had no answer when its session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     /// A push, which was carried out.
@@ -69,7 +69,7 @@ impl Session {
 
     /// The session is over. Of what was kept and not carried out, the acknowledged operations become late ones of `next`, the session
     /// that follows ([`Session::next_late`]). Opens live on there (locks do not: others may hold them by now). Returns the numbers that
-    /// somebody waits for, and the fate of each.
+    /// somebody waits for, and the outcome of each.
     pub(crate) fn expire(&mut self, next: Session, carried_out: &CarriedOut) -> Vec<(Seq, Unanswered)> {
         let mut runs = Vec::new();
         let mut is_any_lost = false;

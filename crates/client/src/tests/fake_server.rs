@@ -18,9 +18,9 @@ use crate::wire::{Dialer, RecallWire, Wire};
 
 /// What happens to the next operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Fault {
     /// Carried out and answered.
-    Fine,
+    None,
     /// The connection breaks before it arrives.
     RequestLost,
     /// Carried out, then the connection breaks.
@@ -50,7 +50,7 @@ pub(crate) struct Fake {
     pub(crate) journal: Vec<Made>,
     /// Rows of the journal that survive a restart.
     pub(crate) durable: usize,
-    pub(crate) fates: VecDeque<Fate>,
+    pub(crate) faults: VecDeque<Fault>,
     pub(crate) opens: BTreeMap<Ino, u32>,
     /// `Closed` messages that arrived.
     pub(crate) close_messages: usize,
@@ -310,29 +310,29 @@ impl FakeWire {
         if request.seq > Seq(0) {
             assert!(request.settled <= request.seq, "what is asked is not settled");
         }
-        let fate = match request.call {
+        let fault = match request.call {
             Call::Op { .. } | Call::Batch { .. } | Call::Late { .. } => {
-                fake.fates.pop_front().unwrap_or(Fate::Fine)
+                fake.faults.pop_front().unwrap_or(Fault::None)
             }
-            _ => Fate::Fine,
+            _ => Fault::None,
         };
-        match fate {
-            Fate::RequestLost => {
+        match fault {
+            Fault::RequestLost => {
                 fake.cut();
                 return lost();
             }
-            Fate::SessionExpires => {
+            Fault::SessionExpires => {
                 fake.expire();
                 return lost();
             }
-            Fate::Fine | Fate::ReplyLost | Fate::ServerDies | Fate::SessionExpiresBehind => {}
+            Fault::None | Fault::ReplyLost | Fault::ServerDies | Fault::SessionExpiresBehind => {}
         }
         let result = fake.answer(session, request);
         let reply = Reply { id: request.id, epoch: Epoch(1), durable: Position(fake.durable as u64), result };
-        match fate {
-            Fate::ReplyLost => fake.cut(),
-            Fate::ServerDies => fake.restart(),
-            Fate::SessionExpiresBehind => fake.expire(),
+        match fault {
+            Fault::ReplyLost => fake.cut(),
+            Fault::ServerDies => fake.restart(),
+            Fault::SessionExpiresBehind => fake.expire(),
             _ => return Ok(reply),
         }
         lost()

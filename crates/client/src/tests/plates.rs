@@ -8,7 +8,7 @@ use chiton_runtime::sync::Mutex;
 use chiton_types::{Cred, Ino, Mode, Name, PlateId, Position, Refusal};
 use chiton_wire::{Answer, Call, Channel, Hello, Query, RefuseReason, Welcome};
 
-use super::fake_server::{FakeServer, Fate};
+use super::fake_server::{FakeServer, Fault};
 use crate::wire::{Dialer, RecallWire, Wire};
 use crate::{CallError, Client, ClientOptions, ConnectError, OpenFlags};
 
@@ -115,20 +115,20 @@ fn sync_makes_durable_what_each_plate_has_answered() {
 
 #[test]
 fn operation_takes_effect_once_whichever_plate_is_lost() {
-    for fate in [Fate::RequestLost, Fate::ReplyLost, Fate::ServerDies] {
+    for fault in [Fault::RequestLost, Fault::ReplyLost, Fault::ServerDies] {
         let site = Site::new();
         site.make(0, "a").expect("made");
-        site.servers[1].0.lock().fates.push_back(fate);
+        site.servers[1].0.lock().faults.push_back(fault);
         site.make(1, "b").expect("carried out");
         site.make(0, "c").expect("made");
         site.client.sync().expect("durable");
         assert_eq!(
             (site.names(0), site.names(1)),
             (vec!["a".into(), "c".into()], vec!["b".into()]),
-            "{fate:?}"
+            "{fault:?}"
         );
         let fake = site.servers[0].0.lock();
-        assert_eq!(fake.declared, None, "{fate:?}: its connection was not touched");
+        assert_eq!(fake.declared, None, "{fault:?}: its connection was not touched");
     }
 }
 
@@ -168,7 +168,7 @@ fn session_that_is_over_at_one_plate_loses_nothing_at_another() {
     let site = Site::new();
     let kept = site.make(0, "a").expect("made");
     site.make(1, "b").expect("made");
-    site.servers[1].0.lock().fates.push_back(Fate::SessionExpires);
+    site.servers[1].0.lock().faults.push_back(Fault::SessionExpires);
     assert_eq!(site.make(1, "c"), Err(Refusal::Io.into()), "never a silent retry");
     assert_eq!(
         site.client.service().commit(Position(0)),

@@ -11,7 +11,7 @@ use chiton_types::{BlockId, Cred, Ino, Mode, Name, PlateId, Position, Refusal, S
 use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, Recall};
 use proptest::prelude::*;
 
-use super::fake_server::{FakeServer, Fate, Made};
+use super::fake_server::{FakeServer, Fault, Made};
 use crate::connected::{Connected, ConnectedOptions};
 use crate::handler::Handler;
 use crate::service::{CallError, Durability, Service, Session};
@@ -61,18 +61,18 @@ fn journal(server: &FakeServer) -> Vec<(String, Ino)> {
 
 #[test]
 fn each_operation_takes_effect_once_whatever_is_lost() {
-    for fate in [Fate::Fine, Fate::RequestLost, Fate::ReplyLost, Fate::ServerDies] {
+    for fault in [Fault::None, Fault::RequestLost, Fault::ReplyLost, Fault::ServerDies] {
         let server = FakeServer::default();
         let client = connect(&server);
         let mut answered = Vec::new();
         for name in ["a", "b", "c", "d"] {
             if name == "c" {
-                server.0.lock().fates.push_back(fate);
+                server.0.lock().faults.push_back(fault);
             }
             answered.push((name.to_string(), create(&client, name, false).expect("carried out")));
         }
-        assert_eq!(journal(&server), answered, "{fate:?}");
-        assert!(!server.0.lock().overtaken, "{fate:?}: something new came before what is sent again");
+        assert_eq!(journal(&server), answered, "{fault:?}");
+        assert!(!server.0.lock().overtaken, "{fault:?}: something new came before what is sent again");
     }
 }
 
@@ -113,7 +113,7 @@ fn blocks_that_a_restart_lost_are_put_again_before_what_may_name_them() {
     put(&client, 3);
     create(&client, "a", false).expect("made");
     // The server dies once more while it is given what it has lost.
-    server.0.lock().fates.push_back(Fate::ServerDies);
+    server.0.lock().faults.push_back(Fault::ServerDies);
     server.0.lock().restart();
     create(&client, "b", false).expect("made");
     let fake = server.0.lock();
@@ -171,7 +171,7 @@ fn a_batch_is_sent_again_without_what_was_refused() {
     assert_eq!(results[1], Err(Failure::Refused(Refusal::Exists)));
     server.0.lock().restart();
     // Lost with the server, and never answered: sent again whole.
-    server.0.lock().fates.extend([Fate::Fine, Fate::Fine, Fate::ServerDies]);
+    server.0.lock().faults.extend([Fault::None, Fault::None, Fault::ServerDies]);
     let results = batch(&["c", "refused2", "d"]);
     assert!(results[0].is_ok() && results[1].is_err() && results[2].is_ok());
     let names: Vec<String> = journal(&server).into_iter().map(|(name, _)| name).collect();
@@ -182,17 +182,17 @@ fn a_batch_is_sent_again_without_what_was_refused() {
 /// carried it out before, or something is lost that it may rest on.
 #[test]
 fn what_an_ended_session_did_not_carry_out_is_asked_anew() {
-    let fates = [
-        (Fate::SessionExpires, true, &["a", "b", "c"][..]),
+    let faults = [
+        (Fault::SessionExpires, true, &["a", "b", "c"][..]),
         // Its outcome is not known.
-        (Fate::SessionExpiresBehind, false, &["a", "b", "c"]),
+        (Fault::SessionExpiresBehind, false, &["a", "b", "c"]),
     ];
-    for (fate, is_made, names) in fates {
+    for (fault, is_made, names) in faults {
         let server = FakeServer::default();
         server.0.lock().remembers_ended = true;
         let client = connect(&server);
         create(&client, "a", false).expect("made");
-        server.0.lock().fates.push_back(fate);
+        server.0.lock().faults.push_back(fault);
         assert_eq!(create(&client, "b", false).is_ok(), is_made);
         assert_eq!(client.commit(Position(0)), Ok(()), "nothing acknowledged is lost");
         create(&client, "c", false).expect("made");
@@ -206,40 +206,41 @@ fn late(server: &FakeServer) -> (Connected, Vec<(String, Ino)>) {
     let client = connect(server);
     let made = ["a", "b"].map(|name| (name.to_string(), create(&client, name, name == "b").expect("made")));
     server.0.lock().journal.clear();
-    server.0.lock().fates.push_back(Fate::SessionExpires);
+    server.0.lock().faults.push_back(Fault::SessionExpires);
     (client, made.to_vec())
 }
 
 /// "A client that returns when its session is over sends its acknowledged operations again that the server has lost."
 #[test]
 fn late_operations_are_carried_out_before_what_has_no_answer() {
-    for fates in [&[][..], &[Fate::RequestLost], &[Fate::ReplyLost], &[Fate::ReplyLost, Fate::ReplyLost]] {
+    for faults in [&[][..], &[Fault::RequestLost], &[Fault::ReplyLost], &[Fault::ReplyLost, Fault::ReplyLost]]
+    {
         let server = FakeServer::default();
         let (client, mut made) = late(&server);
-        server.0.lock().fates.extend(fates);
+        server.0.lock().faults.extend(faults);
         made.push((
             "c".to_string(),
             create(&client, "c", false).expect("nothing is lost on which it may rest"),
         ));
-        assert_eq!(journal(&server), made, "{fates:?}: once, in order, with their numbers");
-        assert_eq!(server.0.lock().opens, [(made[1].1, 1)].into(), "{fates:?}");
-        assert_eq!(client.commit(Position(0)), Ok(()), "{fates:?}");
+        assert_eq!(journal(&server), made, "{faults:?}: once, in order, with their numbers");
+        assert_eq!(server.0.lock().opens, [(made[1].1, 1)].into(), "{faults:?}");
+        assert_eq!(client.commit(Position(0)), Ok(()), "{faults:?}");
     }
 }
 
 #[test]
 fn late_operations_survive_the_death_of_the_server_that_carries_them_out() {
-    for fate in [Fate::ServerDies, Fate::SessionExpires, Fate::SessionExpiresBehind] {
+    for fault in [Fault::ServerDies, Fault::SessionExpires, Fault::SessionExpiresBehind] {
         let server = FakeServer::default();
         let (client, made) = late(&server);
-        server.0.lock().fates.push_back(fate);
+        server.0.lock().faults.push_back(fault);
         create(&client, "c", false).expect("carried out");
-        assert_eq!(journal(&server)[..2], made, "{fate:?}");
+        assert_eq!(journal(&server)[..2], made, "{fault:?}");
         server.0.lock().restart();
         create(&client, "d", false).expect("carried out");
         let names: Vec<String> = journal(&server).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["a", "b", "c", "d"], "{fate:?}");
-        assert_eq!(client.commit(Position(0)), Ok(()), "{fate:?}");
+        assert_eq!(names, ["a", "b", "c", "d"], "{fault:?}");
+        assert_eq!(client.commit(Position(0)), Ok(()), "{fault:?}");
     }
 }
 
@@ -263,7 +264,7 @@ fn an_expired_session_gives_eio_to_callers_and_once_to_the_next_commit() {
     let client = connect(&server);
     let before = client.session(Ino::ROOT);
     create(&client, "a", false).expect("made");
-    server.0.lock().fates.push_back(Fate::SessionExpires);
+    server.0.lock().faults.push_back(Fault::SessionExpires);
     assert_eq!(create(&client, "b", false), Err(Refusal::Io.into()), "never a silent retry");
     assert_ne!(client.session(Ino::ROOT), before);
     assert_eq!(client.commit(Position(0)), Err(Refusal::Io), "a was acknowledged, and may be lost");
@@ -344,26 +345,26 @@ fn memory_for_what_is_not_durable_is_bounded() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Create(Fate),
-    Pipelined(Vec<Fate>),
+    Create(Fault),
+    Pipelined(Vec<Fault>),
     Commit,
     Restart,
     Cut,
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn fault() -> impl Strategy<Value = Fault> {
     prop_oneof![
-        4 => Just(Fate::Fine),
-        1 => Just(Fate::RequestLost),
-        1 => Just(Fate::ReplyLost),
-        1 => Just(Fate::ServerDies),
+        4 => Just(Fault::None),
+        1 => Just(Fault::RequestLost),
+        1 => Just(Fault::ReplyLost),
+        1 => Just(Fault::ServerDies),
     ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => fate().prop_map(Step::Create),
-        2 => prop::collection::vec(fate(), 1..6).prop_map(Step::Pipelined),
+        4 => fault().prop_map(Step::Create),
+        2 => prop::collection::vec(fault(), 1..6).prop_map(Step::Pipelined),
         1 => Just(Step::Commit),
         1 => Just(Step::Restart),
         1 => Just(Step::Cut),
@@ -382,15 +383,15 @@ proptest! {
         for step in steps {
             let fresh = answered.len();
             match step {
-                Step::Create(fate) => {
-                    server.0.lock().fates.push_back(fate);
+                Step::Create(fault) => {
+                    server.0.lock().faults.push_back(fault);
                     let name = format!("f{fresh}");
                     let ino = create(&client, &name, false).expect("carried out");
                     answered.push((name, ino));
                 }
-                Step::Pipelined(fates) => {
-                    let count = fates.len();
-                    server.0.lock().fates.extend(fates);
+                Step::Pipelined(faults) => {
+                    let count = faults.len();
+                    server.0.lock().faults.extend(faults);
                     let names: Vec<String> = (0..count).map(|n| format!("f{}", fresh + n)).collect();
                     let started: Vec<_> = names
                         .iter()
@@ -406,7 +407,7 @@ proptest! {
                 Step::Cut => server.0.lock().cut(),
             }
         }
-        server.0.lock().fates.clear();
+        server.0.lock().faults.clear();
         // Whatever is still missing comes with the next connection, before this.
         let last = create(&client, "last", false).expect("made");
         answered.push(("last".into(), last));

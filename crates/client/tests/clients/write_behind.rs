@@ -29,8 +29,8 @@ fn make(client: &Client, dir: &str, names: std::ops::Range<usize>) -> BTreeMap<S
     .collect()
 }
 
-fn check(client: &Client, told: &BTreeMap<String, Ino>) {
-    for (path, ino) in told {
+fn check(client: &Client, acknowledged: &BTreeMap<String, Ino>) {
+    for (path, ino) in acknowledged {
         assert_eq!(client.stat(path).map(|attr| attr.ino), Ok(*ino), "{path}");
         assert_eq!(client.read_file(path), Ok(path.clone().into_bytes()), "{path}");
     }
@@ -41,12 +41,12 @@ fn files_of_one_directory_are_made_in_batches_and_there_for_whoever_looks() {
     let site = Site::new();
     let (client, other) = (site.connected(), site.connected());
     client.mkdir_all("/dir").expect("made");
-    let told = make(&client, "/dir", 0..FILES);
+    let acknowledged = make(&client, "/dir", 0..FILES);
     // The other looks at once: the names, their number, what is in them.
     assert_eq!(other.list("/dir").expect("listed").len(), FILES);
     assert_eq!(other.stat("/dir").expect("there").size, 32 * FILES as u64);
-    check(&other, &told);
-    check(&client, &told);
+    check(&other, &acknowledged);
+    check(&client, &acknowledged);
     assert_eq!(count(&other, "make_file"), FILES as u64, "each once");
     let messages = count(&other, "write_behind");
     assert!(messages > 0 && count(&other, "lease_names") > 0, "the lease was used");
@@ -219,9 +219,9 @@ fn of_a_tree_that_was_unpacked_a_prefix_survives_the_crash_of_both() {
         // What was removed again may be there: it was made before.
         let is_removed = ["/f5", "/link"].iter().any(|end| path.ends_with(end));
         assert!(is_removed || there.contains_key(&path), "{path}");
-        if let Some(Some(told)) = there.get(&path) {
+        if let Some(Some(acknowledged)) = there.get(&path) {
             let content = content.expect("a file");
-            assert!(content == *told || content.is_empty(), "{path}");
+            assert!(content == *acknowledged || content.is_empty(), "{path}");
         }
     }
 }
@@ -348,7 +348,7 @@ fn attributes_set_by_write_behind_are_those_that_others_see() {
     let dir = client.mkdir_all("/dir").expect("made").ino;
     let caller = client.caller();
     let flags = OpenFlags { exclusive: true, ..OpenFlags::WRITE };
-    let mut told = Vec::new();
+    let mut acknowledged = Vec::new();
     for n in 0..200_i64 {
         let name = format!("f{n}");
         let (entry, fh) = client.create(&caller, dir, name.as_bytes(), Mode(0o600), flags).expect("made");
@@ -362,12 +362,12 @@ fn attributes_set_by_write_behind_are_those_that_others_see() {
             client.setattr(&caller, entry.attr.ino, *change, Some(fh)).expect("set");
         }
         client.release(fh).expect("closed");
-        told.push((name, client.getattr(entry.attr.ino, None).expect("known").attr));
+        acknowledged.push((name, client.getattr(entry.attr.ino, None).expect("known").attr));
     }
-    for (name, told) in told {
+    for (name, acknowledged) in acknowledged {
         let seen = other.stat(format!("/dir/{name}")).expect("there");
-        assert_eq!(Attr { position: told.position, ..seen.clone() }, told, "{name}");
-        assert!(seen.position >= told.position, "what is guessed is not later than what is");
+        assert_eq!(Attr { position: acknowledged.position, ..seen.clone() }, acknowledged, "{name}");
+        assert!(seen.position >= acknowledged.position, "what is guessed is not later than what is");
     }
     assert!(count(&other, "write_behind") > 0 && count(&other, "setattr") >= 200);
 }
@@ -459,24 +459,24 @@ fn a_server_that_is_killed_again_and_again_loses_and_doubles_nothing() {
     let clients = [site.connected(), site.connected()];
     let dirs = [0, 1].map(|who| clients[who].mkdir_all(format!("/dir{who}")).expect("made").ino);
     let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let told: Vec<BTreeMap<String, Ino>> = thread::scope(|scope| {
+    let acknowledged: Vec<BTreeMap<String, Ino>> = thread::scope(|scope| {
         let work = |who: usize| {
             let (client, dirs, stop, done) = (&clients[who], &dirs, &stop, &done);
             scope.spawn(move || {
-                let mut told = BTreeMap::new();
+                let mut acknowledged = BTreeMap::new();
                 let mut n = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    told.extend(make(client, &format!("/dir{who}"), n..n + 5));
+                    acknowledged.extend(make(client, &format!("/dir{who}"), n..n + 5));
                     for n in n + 5..n + 10 {
                         let path = format!("/dir{who}/f{n}");
                         let ino = write(client, dirs[who], &format!("f{n}"), path.as_bytes());
-                        told.insert(path, ino);
+                        acknowledged.insert(path, ino);
                     }
                     n += 10;
                     done.fetch_add(10, Ordering::Relaxed);
                 }
                 client.sync().expect("nothing that was answered is lost");
-                told
+                acknowledged
             })
         };
         let works = [work(0), work(1)];
@@ -492,11 +492,12 @@ fn a_server_that_is_killed_again_and_again_loses_and_doubles_nothing() {
         works.map(|work| work.join().expect("no panic")).into_iter().collect()
     });
     let looker = site.connected();
-    for (who, told) in told.iter().enumerate() {
-        check(&looker, told);
-        assert_eq!(looker.list(format!("/dir{who}")).expect("listed").len(), told.len());
+    for (who, acknowledged) in acknowledged.iter().enumerate() {
+        check(&looker, acknowledged);
+        assert_eq!(looker.list(format!("/dir{who}")).expect("listed").len(), acknowledged.len());
     }
-    let mut numbers: Vec<Ino> = told.iter().flat_map(|told| told.values().copied()).collect();
+    let mut numbers: Vec<Ino> =
+        acknowledged.iter().flat_map(|acknowledged| acknowledged.values().copied()).collect();
     numbers.sort_unstable();
     let all = numbers.len();
     numbers.dedup();

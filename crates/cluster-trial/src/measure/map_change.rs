@@ -30,16 +30,16 @@ pub(crate) fn run(monitor: &str, followers: u16) -> Result<Vec<Figure>> {
     let servers: Vec<_> = (1..=u64::from(followers)).map(|id| MapChange::PutServer(server(id))).collect();
     let first = changer.change(1, &[], &servers, "the trial", "servers to measure with");
     let mut epoch = first.map_err(|e| e.to_string())?;
-    let (tell, told) = mpsc::channel();
+    let (arrive, arrivals) = mpsc::channel();
     let (mut spread, mut spread_from_call, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..followers {
-        let (source, tell) = (open(&address)?, tell.clone());
+        let (source, arrive) = (open(&address)?, arrive.clone());
         std::thread::Builder::new()
             .name(format!("follower-{number}"))
-            .spawn(move || follow(&source, &tell))
+            .spawn(move || follow(&source, &arrive))
             .map_err(|e| format!("a thread: {e}"))?;
     }
-    await_all(&told, followers, epoch)?;
+    await_all(&arrivals, followers, epoch)?;
     for number in 0..CHANGES {
         std::thread::sleep(REST);
         let owner = Some(1 + number as u64 % u64::from(followers));
@@ -47,7 +47,7 @@ pub(crate) fn run(monitor: &str, followers: u16) -> Result<Vec<Figure>> {
         let called = Instant::now();
         epoch = changer.change(epoch, &[], &change, "the trial", "measured").map_err(|e| e.to_string())?;
         let answered = Instant::now();
-        for arrived in await_all(&told, followers, epoch)? {
+        for arrived in await_all(&arrivals, followers, epoch)? {
             // The etcd notifies watches and answers at the same time.
             spread.push(arrived.at.saturating_duration_since(answered));
             spread_from_call.push(arrived.at.saturating_duration_since(called));
@@ -75,7 +75,7 @@ fn server(id: u64) -> ServerInfo {
 }
 
 /// Follows the map as a server does, until nobody listens.
-fn follow(monitor: &dyn Monitor, tell: &mpsc::Sender<Arrived>) {
+fn follow(monitor: &dyn Monitor, arrive: &mpsc::Sender<Arrived>) {
     let mut watch = monitor.watch(0);
     loop {
         let arrived = match watch.next(DEADLINE) {
@@ -86,16 +86,16 @@ fn follow(monitor: &dyn Monitor, tell: &mpsc::Sender<Arrived>) {
             }
             Some(Event::Servers) | None => continue,
         };
-        if tell.send(arrived).is_err() {
+        if arrive.send(arrived).is_err() {
             return;
         }
     }
 }
 
-fn await_all(told: &mpsc::Receiver<Arrived>, followers: u16, epoch: u64) -> Result<Vec<Arrived>> {
+fn await_all(arrivals: &mpsc::Receiver<Arrived>, followers: u16, epoch: u64) -> Result<Vec<Arrived>> {
     let mut all = Vec::new();
     while all.len() < usize::from(followers) {
-        let arrived = told.recv_timeout(DEADLINE).map_err(|_| {
+        let arrived = arrivals.recv_timeout(DEADLINE).map_err(|_| {
             format!("{} of {followers} followers have epoch {epoch} after {DEADLINE:?}", all.len())
         })?;
         if arrived.epoch == epoch {

@@ -323,7 +323,7 @@ fn a_decoupling_that_was_ended_elsewhere_is_not_resumed() {
     let again = site.connected();
     assert_eq!(again.realms.left().expect("reported").len(), 2);
     let recovered = again.realms.recover();
-    assert!(matches!(&recovered[..], [Err(_)]), "the journal on the disk is kept, and told of");
+    assert!(matches!(&recovered[..], [Err(_)]), "the journal on the disk is kept, and reported");
     let left = again.realms.left().expect("reported");
     assert_eq!(left.iter().map(|left| left.realm).collect::<Vec<_>>(), [on_disk.id().0]);
     let going_on = again.take("/more", crate::site::ON_DISK);

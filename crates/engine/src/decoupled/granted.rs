@@ -36,7 +36,7 @@ pub(crate) struct Granted {
     /// By shard: the last number that was used.
     last_used: BTreeMap<ShardId, Ino>,
     /// The shard of the first range: of the plate that grants more.
-    home: ShardId,
+    first_shard: ShardId,
     left_count: u64,
     total: u64,
     more: More,
@@ -45,7 +45,7 @@ pub(crate) struct Granted {
 impl Granted {
     pub(crate) fn new(ranges: &[(Ino, Ino)]) -> Granted {
         let mut granted = Granted {
-            home: ranges.first().map_or(ShardId(0), |(first, _)| first.shard()),
+            first_shard: ranges.first().map_or(ShardId(0), |(first, _)| first.shard()),
             left: BTreeMap::new(),
             last_used: BTreeMap::new(),
             left_count: 0,
@@ -145,7 +145,7 @@ impl Granted {
             return None;
         }
         self.more = More::Asked;
-        Some((self.left.keys().next().copied().unwrap_or(self.home), self.step()))
+        Some((self.left.keys().next().copied().unwrap_or(self.first_shard), self.step()))
     }
 
     /// True if it is time to ask for more.

@@ -42,12 +42,12 @@ impl Namespace {
         if inode.kind() != Kind::File {
             return Ok(KnownFile::Unknown);
         }
-        let image = self.dirty.images.get(id.0, &row::inode_key(inode.ino)).flatten();
+        let image = self.dirty.before_images.get(id.0, &row::inode_key(inode.ino)).flatten();
         let Some(Ok(was)) = image.map(|image| Inode::decode(inode.ino, image)) else {
             return Ok(KnownFile::Unknown);
         };
         let content = self.content_as_known(inode, &was, id)?;
-        let xattrs = self.dirty.images.get(id.0, &row::xattrs_key(inode.ino));
+        let xattrs = self.dirty.before_images.get(id.0, &row::xattrs_key(inode.ino));
         let xattrs = xattrs.map(|image| {
             let decoded = image.and_then(|image| Xattrs::decode(image).ok());
             decoded.unwrap_or_default().0
@@ -75,7 +75,7 @@ impl Namespace {
     }
 
     fn content_as_known(&self, inode: &Inode, was: &Inode, id: RealmId) -> Result<OldContent, Fault> {
-        let images = &self.dirty.images;
+        let images = &self.dirty.before_images;
         if was.has(MAPPED) {
             let prefix = row::chunks_prefix(inode.ino);
             let mut chunks = Vec::new();

@@ -83,7 +83,7 @@ impl Namespace {
     /// References of a block, for a client that may know extents which are in images only: never fewer than it knows. What is too
     /// many keeps a block from being garbage there, where nothing is swept.
     fn counted_for(&self, block: BlockId, rows: Rows, id: u32) -> Rows {
-        let images = &self.dirty.images;
+        let images = &self.dirty.before_images;
         let knows_more = [tag::CHUNK, tag::KEPT_CHUNK].iter().any(|kind| images.has_any(id, Some(*kind)));
         if !knows_more {
             return rows;
@@ -107,7 +107,7 @@ impl Namespace {
     fn at_base(&self, rows: Rows, prefix: &[u8], id: u32, map: &MergeMap) -> Rows {
         let mut all: BTreeMap<Vec<u8>, Option<Vec<u8>>> =
             rows.into_iter().map(|(key, value)| (key, Some(value))).collect();
-        for (key, _) in self.dirty.images.of(id, prefix) {
+        for (key, _) in self.dirty.before_images.of(id, prefix) {
             all.entry(key.to_vec()).or_default();
         }
         let known = all.into_iter().filter_map(|(key, row)| {
@@ -135,7 +135,7 @@ impl Namespace {
             image.get(..8) != row.get(..8)
                 && Take::new(row).u64().is_ok_and(|ino| map.has_at(Ino(ino), dir, name))
         };
-        let row = match self.dirty.images.get(id, key) {
+        let row = match self.dirty.before_images.get(id, key) {
             Some(Some(image)) if is_agreed(image, &row) => row,
             Some(Some(image)) => Some(image.to_vec()),
             Some(None) => row.filter(is_shared),
@@ -149,7 +149,8 @@ impl Namespace {
     /// The row of an inode, with as many entries as its client sees if others changed what is in it, too.
     fn counted_at_base(&self, key: &[u8], value: Vec<u8>, id: u32, map: &MergeMap) -> Result<Vec<u8>, Fault> {
         let dir = ino_of(key);
-        let (Some(_), Ok(mut inode)) = (self.dirty.images.get(id, key), Inode::decode(dir, &value)) else {
+        let (Some(_), Ok(mut inode)) = (self.dirty.before_images.get(id, key), Inode::decode(dir, &value))
+        else {
             return Ok(value);
         };
         let now = self.known_inode(dir)?;
@@ -161,7 +162,7 @@ impl Namespace {
         let is_dir = |(_, value): &&(Vec<u8>, Vec<u8>)| value.get(8) == Some(&(Kind::Dir as u8));
         inode.node.set_entries(rows.len() as u64);
         inode.nlink = 2 + rows.iter().filter(is_dir).count() as u32;
-        if matches!(self.dirty.images.get(id, &row::xattrs_key(dir)), Some(None)) {
+        if matches!(self.dirty.before_images.get(id, &row::xattrs_key(dir)), Some(None)) {
             inode.flags &= !OF_XATTRS;
         }
         Ok(inode.encode())
@@ -170,7 +171,7 @@ impl Namespace {
     /// The row of a file that a merge made its client's own: with the names that its client has and others took.
     fn named_at_base(&self, key: &[u8], value: Vec<u8>, id: u32, map: &MergeMap) -> Result<Vec<u8>, Fault> {
         let ino = ino_of(key);
-        if map.contested.of(ino).is_empty() || self.dirty.images.get(id, key).is_some() {
+        if map.contested.of(ino).is_empty() || self.dirty.before_images.get(id, key).is_some() {
             return Ok(value);
         }
         let Some(mut inode) = Inode::decode(ino, &value).ok().filter(|inode| inode.kind() != Kind::Dir)
@@ -195,7 +196,7 @@ impl Namespace {
     /// Whether a name stands for an inode that others made: a merge put it aside, which made the name the decoupling's own.
     fn names_unknown(&self, key: &[u8], value: &[u8], id: u32, map: &MergeMap) -> bool {
         let is_unknown = |ino: Ino| {
-            !map.is_bound(ino) && matches!(self.dirty.images.get(id, &row::inode_key(ino)), Some(None))
+            !map.is_bound(ino) && matches!(self.dirty.before_images.get(id, &row::inode_key(ino)), Some(None))
         };
         row::tag_of(key) == Some(tag::ENTRY) && Take::new(value).u64().is_ok_and(|ino| is_unknown(Ino(ino)))
     }

@@ -410,8 +410,8 @@ impl History {
                 let mut e =
                     Extent { offset: start, len, block: BlockId::HOLE, block_offset: 0, shared: false };
                 if !piece.is_hole {
-                    let goes_on = piece.same_block || start == border;
-                    let (id, used) = block.filter(|_| goes_on).unwrap_or_else(|| (self.new_block(), 0));
+                    let continues = piece.same_block || start == border;
+                    let (id, used) = block.filter(|_| continues).unwrap_or_else(|| (self.new_block(), 0));
                     (e.block, e.block_offset) = (id, used);
                     block = Some((id, used + len));
                     self.fill(id, used + len);

@@ -125,7 +125,7 @@ pub(crate) struct Keeper {
     lost: AtomicBool,
     on_lost: sync::Mutex<Option<OnLost>>,
     ended: sync::Mutex<bool>,
-    bell: sync::Condvar,
+    wake_up: sync::Condvar,
 }
 
 impl ObjectHold {
@@ -174,7 +174,7 @@ impl ObjectHold {
             lost: AtomicBool::new(false),
             on_lost: sync::Mutex::new(None),
             ended: sync::Mutex::new(false),
-            bell: sync::Condvar::new(),
+            wake_up: sync::Condvar::new(),
         });
         let beating = keeper.clone();
         let thread = thread::spawn("chiton-hold", move || beating.beat())
@@ -190,7 +190,7 @@ impl ObjectHold {
 impl Drop for ObjectHold {
     fn drop(&mut self) {
         *self.keeper.ended.lock() = true;
-        self.keeper.bell.notify_all();
+        self.keeper.wake_up.notify_all();
         if let Some(thread) = self.thread.take() {
             // Nothing that it could still report concerns anybody.
             let _ = thread.join();
@@ -236,7 +236,7 @@ impl Keeper {
             {
                 let mut ended = self.ended.lock();
                 if !*ended {
-                    self.bell.wait_for(&mut ended, BEAT);
+                    self.wake_up.wait_for(&mut ended, BEAT);
                 }
                 if *ended {
                     return;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use chiton_types::PlateId;
 
 use super::{END_PATIENCE, Server};
-use crate::parked::Greeting;
 use crate::phases::Phases;
 use crate::role::Part;
 use crate::running::RunningPlate;
+use crate::waiting_greetings::Greeting;
 use crate::{ShutdownError, StartError, Stores};
 
 impl Server {
@@ -36,7 +36,7 @@ impl Server {
     /// # Errors
     /// See [`ShutdownError`]. The plate has ended all the same.
     pub fn stop_plate(&self, plate: PlateId) -> Result<(), ShutdownError> {
-        self.table.parked().await_also(plate);
+        self.table.waiting_greetings().await_also(plate);
         let Some(running) = self.table.take(plate) else { return Ok(()) };
         let world = running.plate.world.clone();
         let mut phases = Phases::begin(&*world);
@@ -86,19 +86,19 @@ impl Server {
         self.table.put(running.clone());
         running.start_threads().map_err(|e| StartError::Failed(format!("a thread: {e}")))?;
         running.plate.with_engine(|engine, _| engine.greet_peers(running.plate.boot));
-        self.table.parked().has_come(plate).into_iter().for_each(Greeting::answer);
+        self.table.waiting_greetings().has_come(plate).into_iter().for_each(Greeting::answer);
         Ok(())
     }
 
     /// The plates that are about to start here, or have stopped and not yet gone to another server. Clients that come back to one of
     /// them are answered when it runs; those that wait for others are sent on now.
     pub fn await_plates(&self, plates: BTreeSet<PlateId>) {
-        self.table.parked().await_only(plates).into_iter().for_each(Greeting::answer);
+        self.table.waiting_greetings().await_only(plates).into_iter().for_each(Greeting::answer);
     }
 
     /// Has clients that have waited too long for a plate try again. To be called several times a second.
     pub fn refuse_late(&self) {
         let now = self.builder.world().monotonic();
-        self.table.parked().late(now).into_iter().for_each(Greeting::refuse);
+        self.table.waiting_greetings().late(now).into_iter().for_each(Greeting::refuse);
     }
 }

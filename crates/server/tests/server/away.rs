@@ -82,8 +82,8 @@ fn objects_are_waited_for_and_a_put_whose_reply_was_lost_is_known_again() {
 #[test]
 fn a_journal_that_failed_for_good_ends_the_server() {
     let rig = Rig::new();
-    let told = Arc::new(AtomicUsize::new(0));
-    let count = told.clone();
+    let reports = Arc::new(AtomicUsize::new(0));
+    let count = reports.clone();
     let on_failed = move |_: &str| {
         count.fetch_add(1, Ordering::SeqCst);
     };
@@ -94,9 +94,9 @@ fn a_journal_that_failed_for_good_ends_the_server() {
     rig.place.set_trouble(Some(PlaceError::Failed("the disk is gone".into())));
     s.mkdir(Ino::ROOT, "lost");
     assert_eq!(refused(s.try_call(Call::Commit { upto: Position(0) })), Refusal::Io);
-    eventually("it is told", || told.load(Ordering::SeqCst) == 1);
+    eventually("it is reported", || reports.load(Ordering::SeqCst) == 1);
     server.abandon();
-    assert_eq!(told.load(Ordering::SeqCst), 1, "once");
+    assert_eq!(reports.load(Ordering::SeqCst), 1, "once");
     rig.place.set_trouble(None);
     let server = rig.start(quiet());
     assert!(session(&server).lookup(Ino::ROOT, "durable").0.is_some());

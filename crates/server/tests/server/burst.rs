@@ -20,19 +20,19 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Motion {
     still: Mutex<bool>,
-    goes_on: Condvar,
+    continued: Condvar,
 }
 
 impl Motion {
     pub(crate) fn stand_still(&self, still: bool) {
         *self.still.lock() = still;
-        self.goes_on.notify_all();
+        self.continued.notify_all();
     }
 
     pub(crate) fn wait(&self) {
         let mut still = self.still.lock();
         while *still {
-            self.goes_on.wait(&mut still);
+            self.continued.wait(&mut still);
         }
     }
 }

@@ -300,10 +300,10 @@ fn what_contradicted_is_told_again_to_who_asks_again() {
     let first = call(granted.claim, batch(0, 2), 0, &[chmod(f, 0o600)], false);
     let second = [make(root, "mine", number(&granted, 0), Kind::File)];
     let second = call(granted.claim, batch(0, 2), 1, &second, true);
-    let told = answer(s.try_realm(first.clone()));
-    assert_eq!(told.conflicts.len(), 1);
+    let first_answer = answer(s.try_realm(first.clone()));
+    assert_eq!(first_answer.conflicts.len(), 1);
     let again = answer(s.try_realm(first.clone()));
-    assert_eq!((again.conflicts, again.state), (told.conflicts, told.state));
+    assert_eq!((again.conflicts, again.state), (first_answer.conflicts, first_answer.state));
     assert_eq!(answer(s.try_realm(second.clone())).conflicts, []);
     assert_eq!(answer(s.try_realm(second)).conflicts, []);
     assert_eq!(answer(s.try_realm(first)).conflicts, [], "who asks for the next has heard of the one before");

@@ -60,7 +60,7 @@ fn while_checkpoints_fail_changes_go_on_and_status_says_that_the_target_is_misse
     let status = || -> serde_json::Value {
         serde_json::from_str(&server.report("status").expect("a status")).expect("JSON")
     };
-    eventually("the failure is told", || {
+    eventually("the failure is reported", || {
         status()["journals"][0]["checkpoints"]["state"] == "failing: no space"
     });
     let journal = &status()["journals"][0];

@@ -2,7 +2,7 @@
 //! and nothing happens twice (S26).
 //!
 //! A deed is an operation with a unique effect that can be counted afterwards: a file that no other operation
-//! creates, a record that no other appends. Its fate is the answer to its caller.
+//! creates, a record that no other appends. Its outcome is the answer to its caller.
 //!
 //! | answer | seen afterwards |
 //! |---|---|

@@ -71,7 +71,7 @@ pub fn check<S: Spec>(
         Search { spec, history, seen: HashSet::new(), left: configurations_max, best: Vec::new() };
     let mut order = Vec::new();
     let mut taken = vec![0u64; history.len().div_ceil(64)];
-    match search.go_on(start, &mut taken, &mut order) {
+    match search.extend_order(start, &mut taken, &mut order) {
         Some(true) => Verdict::Linearizable(order),
         Some(false) => Verdict::Not(search.explain(start)),
         None => Verdict::Undecided,
@@ -93,7 +93,7 @@ fn has(taken: &[u64], n: usize) -> bool {
 
 impl<S: Spec> Search<'_, S> {
     /// True if the rest can be ordered from here; `None` if the limit is reached.
-    fn go_on(&mut self, state: &S::State, taken: &mut [u64], order: &mut Vec<usize>) -> Option<bool> {
+    fn extend_order(&mut self, state: &S::State, taken: &mut [u64], order: &mut Vec<usize>) -> Option<bool> {
         if order.len() > self.best.len() {
             self.best.clone_from(order);
         }
@@ -113,7 +113,7 @@ impl<S: Spec> Search<'_, S> {
             if self.seen.insert((taken.to_vec(), next.clone())) {
                 self.left = self.left.checked_sub(1)?;
                 order.push(n);
-                if self.go_on(&next, taken, order)? {
+                if self.extend_order(&next, taken, order)? {
                     return Some(true);
                 }
                 order.pop();

@@ -289,7 +289,7 @@ impl Driver {
             return Ok(false);
         }
         let dead = self.sides[n].desk.as_ref().is_none_or(|desk| desk.live.is_over());
-        if dead && let After::Over = self.go_on(n)? {
+        if dead && let After::Over = self.resume_decoupled(n)? {
             return Ok(false);
         }
         Ok(true)
@@ -458,7 +458,7 @@ impl Driver {
     }
 
     /// A later life resumes an earlier one's decoupling.
-    pub(super) fn go_on(&mut self, n: usize) -> Result<After, String> {
+    pub(super) fn resume_decoupled(&mut self, n: usize) -> Result<After, String> {
         let claim = self.sides[n].claim.expect("it is decoupled");
         let (root, name) = (self.root, self.sides[n].name.clone());
         self.sides[n].realm = None;

@@ -141,10 +141,10 @@ impl Driver {
         }
     }
 
-    /// As [`Driver::go_on`]; the others' view counts as of before the merge.
+    /// As [`Driver::resume_decoupled`]; the others' view counts as of before the merge.
     fn go_on_merging(&mut self, n: usize) -> Result<After, String> {
         let seen = self.seen.clone();
-        let after = self.go_on(n)?;
+        let after = self.resume_decoupled(n)?;
         self.seen = seen;
         Ok(after)
     }

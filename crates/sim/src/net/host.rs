@@ -21,7 +21,7 @@ pub struct Host {
     pub party: Party,
     /// Epoch of each plate's journal.
     pub(super) epochs: Mutex<Vec<u64>>,
-    pub(super) door: Arc<dyn Service>,
+    pub(super) service: Arc<dyn Service>,
     pub(super) inboxes: Vec<Inbox>,
 }
 
@@ -104,7 +104,7 @@ impl Host {
             Work::Open(conn, hello, greeting) => {
                 let sender = conn.sender();
                 conn.ends.lock().greeting = Some(greeting);
-                if let Some(welcome) = self.door.open(hello, &sender) {
+                if let Some(welcome) = self.service.open(hello, &sender) {
                     conn.greet(welcome);
                 }
             }
@@ -113,18 +113,18 @@ impl Host {
                 if let Some(session) = session {
                     let mut batch = vec![request];
                     batch.extend(more);
-                    self.door.requests(session, &conn.sender(), &mut batch);
+                    self.service.requests(session, &conn.sender(), &mut batch);
                 }
             }
             Work::RecallDone(conn, done) => {
                 let session = conn.ends.lock().session;
                 if let Some(session) = session {
-                    self.door.recall_done(session, &conn.sender(), done);
+                    self.service.recall_done(session, &conn.sender(), done);
                 }
             }
             Work::Closed(conn) => {
                 let opened = conn.ends.lock().session.map(|session| (session, conn.channel));
-                self.door.closed(ConnId(conn.number), opened, &Closed::End);
+                self.service.closed(ConnId(conn.number), opened, &Closed::End);
             }
         }
     }

@@ -111,7 +111,7 @@ impl Cluster {
             }
         });
         let desk = Desk { cluster: self, program, live, job, client, realms, dir };
-        desk.go_on();
+        desk.resume();
         desk.work();
         if desk.leave() {
             drop(desk);
@@ -328,7 +328,7 @@ impl Desk<'_> {
             }
             Err(error) => {
                 self.cluster.recorder.line(format!("{root} is not decoupled: {error}"));
-                self.go_on();
+                self.resume();
                 None
             }
         }
@@ -410,11 +410,11 @@ impl Desk<'_> {
         self.push(Happened::ClaimLost { client: self.live.id });
         taken.realm.abandon();
         drop(taken);
-        self.go_on();
+        self.resume();
     }
 
     /// Resumes a subtree of an earlier life, or session.
-    fn go_on(&self) {
+    fn resume(&self) {
         let Some(left) = self.program.apart.lock().left.clone() else { return };
         let mut tries = 0;
         while !self.is_over() {

@@ -289,7 +289,7 @@ fn agreed(args: &Recouple, client: &Client, info: &RealmInfo, drops: bool) -> Ou
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// The decoupling's holder, its age, and the fate of unmerged changes. `unmerged`: number of events, if the journal
+/// The decoupling's holder, its age, and the outcome of unmerged changes. `unmerged`: number of events, if the journal
 /// is on this machine.
 fn at_stake(info: &RealmInfo, age_seconds: i64, unmerged: Option<u64>, drops: bool) -> String {
     let unmerged = unmerged.map_or_else(

@@ -53,17 +53,17 @@ pub(super) fn run(
             ..super::options(&args.server)
         },
     };
-    let (tell, told) = mpsc::channel::<Option<Ended>>();
-    let on_signal = tell.clone();
+    let (report_end, ends) = mpsc::channel::<Option<Ended>>();
+    let on_signal = report_end.clone();
     std::thread::spawn(move || {
         signals.forever().next();
         // The receiver lives as long as the process.
         let _ = on_signal.send(None);
     });
-    let tell = Mutex::new(tell);
+    let report_end = Mutex::new(report_end);
     let on_end: chiton_cluster::OnEnd = Arc::new(move |why| {
-        let tell = tell.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = tell.send(Some(why));
+        let report_end = report_end.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = report_end.send(Some(why));
     });
     loop {
         let joined =
@@ -72,7 +72,7 @@ pub(super) fn run(
         metrics.show(member.server());
         let at: Vec<String> = options.listen.iter().map(ToString::to_string).collect();
         chiton_runtime::log_line!("server {} serves {data} on {}", member.id(), at.join(", "));
-        match told.recv() {
+        match ends.recv() {
             Ok(Some(Ended::LeaseLost)) => {
                 member.abandon();
                 chiton_runtime::log_line!(

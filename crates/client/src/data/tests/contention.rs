@@ -255,7 +255,7 @@ fn a_late_push_does_not_take_what_was_written_since_for_pushed() {
     member.files.push(&before, Scope::All).expect("nothing to push");
     member.files.note_clean(&before);
     member.files.sync().expect("sync");
-    assert_eq!(member.door.stat(ino).size, 6);
+    assert_eq!(member.calls.stat(ino).size, 6);
     assert!(!member.files.has_dirty());
 }
 
@@ -267,7 +267,7 @@ fn an_open_that_was_answered_before_a_file_was_written_and_forgotten_is_not_beli
     let options = FilesOptions { idle_files_max: 0, ..tiny() };
     let files = Files::new(session.clone(), io, Arc::new(chiton_runtime::RealWorld), options);
     session.attach(&files);
-    let member = Member { files: files.clone(), door: session.clone() };
+    let member = Member { files: files.clone(), calls: session.clone() };
     let (ino, fh) = member.create();
     files.release(fh).expect("release");
     let open_after = |what: &dyn Fn()| {

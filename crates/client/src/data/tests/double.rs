@@ -16,7 +16,7 @@ use chiton_runtime::sync::{Condvar, Mutex, MutexGuard};
 use chiton_types::{Attr, BlockId, Cred, Ino, Kind, Mode, Position, Refusal, SessionId, Time};
 use chiton_wire::{Answer, Call, Content, LeaseMode, Query};
 
-use super::{Door, caller};
+use super::{FileCalls, caller};
 use crate::data::Files;
 use crate::{CallError, Mark, OpenFlags, Recalls, Service, Underway};
 
@@ -258,7 +258,7 @@ impl Double {
                         }
                         let Stored::Blocks(map) = &mut file.body else { unreachable!("set above") };
                         for e in extents {
-                            lay(map, e);
+                            insert_extent(map, e);
                         }
                     }
                 }
@@ -301,7 +301,7 @@ impl Double {
                 for mut e in part.into_values() {
                     e.offset = e.offset - from_offset + to_offset;
                     e.shared = true;
-                    lay(map, e);
+                    insert_extent(map, e);
                 }
                 file.attr.size = file.attr.size.max(to_offset + len);
                 file.attr.position = at;
@@ -392,7 +392,7 @@ fn punch(map: &mut BTreeMap<u64, Extent>, range: std::ops::Range<u64>) {
     }
 }
 
-fn lay(map: &mut BTreeMap<u64, Extent>, e: Extent) {
+fn insert_extent(map: &mut BTreeMap<u64, Extent>, e: Extent) {
     punch(map, e.offset..e.end());
     if !e.block.is_hole() {
         map.insert(e.offset, e);
@@ -452,7 +452,7 @@ impl Session {
     }
 }
 
-impl Door for Session {
+impl FileCalls for Session {
     fn create(&self, files: &Files) -> (Ino, u64) {
         let changes = files.changes();
         let (attr, lease, mark) = self.make();

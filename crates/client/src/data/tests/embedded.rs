@@ -10,14 +10,14 @@ use chiton_types::{Attr, Ino, Mode};
 use proptest::test_runner::{Config, TestRunner};
 
 use super::histories::{History, steps};
-use super::{Door, Member, caller, contention, tiny};
+use super::{FileCalls, Member, caller, contention, tiny};
 use crate::data::Files;
 use crate::tests::near::Near;
 use crate::{Client, ClientOptions, OpenFlags};
 
 static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
 
-impl Door for Client {
+impl FileCalls for Client {
     fn create(&self, _: &Files) -> (Ino, u64) {
         let name = format!("f{}", NEXT_NAME.fetch_add(1, Ordering::Relaxed));
         let made = caller(|c| {
@@ -42,7 +42,7 @@ impl Door for Client {
 
 fn member(client: Client) -> Member {
     let client = Arc::new(client);
-    Member { files: client.files.clone(), door: client }
+    Member { files: client.files.clone(), calls: client }
 }
 
 /// A server with a root directory that everybody may write in.

@@ -194,7 +194,7 @@ impl History {
             }
             Step::Seek { offset } => self.seek(m, f, offset),
             Step::Stat => {
-                let mut attr: Attr = self.members[m].door.stat(self.inos[f]);
+                let mut attr: Attr = self.members[m].calls.stat(self.inos[f]);
                 self.members[m].files.overlay(&mut attr);
                 assert_eq!(attr.size, size);
             }

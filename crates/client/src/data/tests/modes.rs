@@ -52,7 +52,7 @@ fn attributes_that_a_recall_overtook_are_not_shown() {
     let member = rig.member(tiny());
     let (ino, fh) = member.create();
     member.write(fh, 0, b"answered, not pushed");
-    let mut attr = member.door.stat(ino);
+    let mut attr = member.calls.stat(ino);
     member.files.recall(ino, LeaseMode::None);
     member.files.overlay(&mut attr);
     assert_eq!(attr.size, 20);

@@ -113,7 +113,7 @@ pub(super) fn play(
     if job.is_dead() {
         let desk = stage.machine(0, goes_elsewhere(switch))?;
         let knew = job.realm.lock().as_ref().map(|realm| realm.id());
-        let found = go_on(stage, &desk, top.ino, knew.is_some())?;
+        let found = resume_decoupled(stage, &desk, top.ino, knew.is_some())?;
         if let Some(realm) = found {
             met.gone_on = true;
             let tree = on(&desk, {
@@ -217,7 +217,7 @@ fn after(
     stage.dies(Victim::Both(0));
     let knew = later.realm.lock().take().is_some();
     let desk = stage.machine(0, goes_elsewhere(switch))?;
-    if let Some(realm) = go_on(stage, &desk, top, knew)? {
+    if let Some(realm) = resume_decoupled(stage, &desk, top, knew)? {
         merge(&desk, &realm)?;
     }
     let tree = on(others, read_tree)?;
@@ -240,7 +240,7 @@ fn set_at_last(stage: &Arc<Stage>, desk: &Desk, top: Ino, policy: &str) -> Resul
         match on(desk, set) {
             Ok(()) => return Ok(()),
             Err(Refusal::Busy) => {
-                if let Some(realm) = go_on(stage, desk, top, false)? {
+                if let Some(realm) = resume_decoupled(stage, desk, top, false)? {
                     merge(desk, &realm)?;
                 }
             }
@@ -258,7 +258,12 @@ fn goes_elsewhere(switch: &Switch) -> bool {
 }
 
 /// Resumes an earlier life's decoupling, if it still exists. `knew`: that life got the grant.
-fn go_on(stage: &Arc<Stage>, desk: &Desk, top: Ino, knew: bool) -> Result<Option<Arc<Realm>>, String> {
+fn resume_decoupled(
+    stage: &Arc<Stage>,
+    desk: &Desk,
+    top: Ino,
+    knew: bool,
+) -> Result<Option<Arc<Realm>>, String> {
     let mut last = String::new();
     for _ in 0..TRIES_MAX {
         let realms = desk.realms.clone();

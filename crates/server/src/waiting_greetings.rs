@@ -20,11 +20,11 @@ use chiton_wire::Hello;
 use crate::listen::PlatesService;
 
 /// A greeting waits no longer: a client takes a server for silent after two seconds.
-const PARKED_MAX: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Parked {
+pub(crate) struct WaitingGreetings {
     state: Mutex<State>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Greeting {
     pub(crate) since: Duration,
 }
 
-impl Parked {
+impl WaitingGreetings {
     /// Greetings for this plate wait, too.
     pub(crate) fn await_also(&self, plate: PlateId) {
         self.state.lock().awaited.insert(plate);
@@ -64,7 +64,7 @@ impl Parked {
     }
 
     /// Keeps a greeting, or gives it back if its plate is not awaited or runs by now.
-    pub(crate) fn park(&self, greeting: Greeting, runs: impl FnOnce() -> bool) -> Option<Greeting> {
+    pub(crate) fn hold(&self, greeting: Greeting, runs: impl FnOnce() -> bool) -> Option<Greeting> {
         let mut state = self.state.lock();
         if !state.awaited.contains(&greeting.hello.plate) || runs() {
             return Some(greeting);
@@ -75,7 +75,7 @@ impl Parked {
 
     /// Greetings that have waited for too long.
     pub(crate) fn late(&self, now: Duration) -> Vec<Greeting> {
-        let is_late = |greeting: &mut Greeting| now.saturating_sub(greeting.since) >= PARKED_MAX;
+        let is_late = |greeting: &mut Greeting| now.saturating_sub(greeting.since) >= WAIT_MAX;
         self.state.lock().greetings.extract_if(.., is_late).collect()
     }
 
