@@ -51,7 +51,6 @@ impl Costs {
     }
 }
 
-/// The machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machines {
     pub(crate) servers: usize,
@@ -122,7 +121,6 @@ struct Plate {
     waiting: VecDeque<Message>,
 }
 
-/// A run.
 struct Run<'a> {
     machines: &'a Machines,
     costs: Costs,

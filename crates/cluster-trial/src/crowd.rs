@@ -63,7 +63,6 @@ struct Names {
     gone: BTreeSet<String>,
 }
 
-/// A worker.
 struct Worker<'a> {
     crowd: &'a Crowd<'a>,
     /// The mount.

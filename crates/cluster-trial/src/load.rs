@@ -122,7 +122,6 @@ impl Made {
 pub(crate) struct Load(Child);
 
 impl Load {
-    /// Begins.
     pub(crate) fn start(chiton: &Tool, mounts: &[PathBuf]) -> Result<Load> {
         let program = std::env::current_exe().map_err(|e| format!("this program: {e}"))?;
         let mut command = chiton.command_of(&program);

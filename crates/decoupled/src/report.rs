@@ -265,17 +265,17 @@ pub struct RealmStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// Created.
+    /// It came into being here.
     Created,
     /// Its content changed.
     Written,
     /// Its attributes changed, not its content.
     Attributes,
-    /// Renamed.
+    /// It got another name, here or in another directory.
     Renamed,
     /// It got a further name.
     Linked,
-    /// Removed.
+    /// It lost this name.
     Removed,
 }
 

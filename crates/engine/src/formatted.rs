@@ -16,7 +16,6 @@ impl Formatted {
 }
 
 impl Formatted {
-    /// All rows.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&Vec<u8>, &Vec<u8>)> {
         self.0.iter()
     }

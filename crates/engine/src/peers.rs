@@ -112,7 +112,7 @@ pub(crate) struct Peers {
     wants_commit: bool,
 }
 
-/// Another plate.
+/// The state of the link to another plate: what it has sent, and what this plate owes it.
 #[derive(Default)]
 struct Peer {
     /// Of its start that has greeted this one; 0 if none has.

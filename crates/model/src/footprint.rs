@@ -48,7 +48,6 @@ impl Rows {
     pub const BLOCKS: Rows = Rows(8);
     /// The policy of a directory.
     pub const POLICY: Rows = Rows(16);
-    /// A decoupling.
     pub const DECOUPLING: Rows = Rows(32);
 
     /// What callers see: a lease of another client on an inode is in the way of a change.

@@ -39,7 +39,6 @@ pub mod tag {
     pub const CONTENT: u8 = b'c';
     /// An entry of a directory.
     pub const ENTRY: u8 = b'e';
-    /// An inode.
     pub const INODE: u8 = b'i';
     /// Within an image: a chunk that no row is like any more, whose blocks stay.
     pub const KEPT_CHUNK: u8 = b'k';
@@ -126,7 +125,6 @@ pub fn start_rows() -> (Vec<u8>, Vec<u8>) {
 /// Bytes of the key of a row of an inode that has nothing behind its number.
 pub const INODE_KEY_BYTES: usize = 9;
 
-/// Inode.
 pub(crate) fn inode_key(ino: Ino) -> Vec<u8> {
     inode_row(tag::INODE, ino)
 }

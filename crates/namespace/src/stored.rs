@@ -25,11 +25,9 @@ use crate::values::Xattrs;
 /// An inode as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredInode {
-    /// Its number.
     pub ino: Ino,
     /// What it is, and what only inodes of that type have.
     pub node: Node,
-    /// Permissions.
     pub mode: Mode,
     /// The directory that holds its (latest) entry.
     pub parent: Ino,
@@ -37,9 +35,7 @@ pub struct StoredInode {
     pub position: Position,
     /// Names; directories: 2 and one for each directory within.
     pub nlink: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// Birth.
     pub btime: Time,
@@ -72,13 +68,10 @@ pub enum StoredRow {
     Inode(StoredInode),
     /// `e`.
     Entry {
-        /// Directory.
         dir: Ino,
-        /// Name.
         name: Name,
         /// What bears it.
         ino: Ino,
-        /// Its type.
         kind: Kind,
         /// Position of the last change.
         position: Position,
@@ -193,7 +186,6 @@ impl StoredRow {
         Ok(Some(row))
     }
 
-    /// Its key.
     pub fn key(&self) -> Vec<u8> {
         match self {
             StoredRow::Inode(inode) => row::inode_key(inode.ino),
@@ -214,7 +206,6 @@ impl StoredRow {
         }
     }
 
-    /// Its value.
     pub fn value(&self) -> Vec<u8> {
         match self {
             StoredRow::Inode(inode) => Inode::from(inode).encode(),

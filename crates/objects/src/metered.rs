@@ -31,7 +31,6 @@ pub struct Counters {
     pub syncs: AtomicU64,
     /// Calls of any kind that failed (`NotFound` included).
     pub errors: AtomicU64,
-    /// Bytes read.
     pub read_bytes: AtomicU64,
     /// Bytes stored.
     pub written_bytes: AtomicU64,

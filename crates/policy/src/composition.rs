@@ -7,7 +7,6 @@ use crate::mechanism::{Mechanism, Role};
 /// A composition of mechanisms.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Composition {
-    /// One mechanism.
     Step(Mechanism),
     /// Side by side.
     Parallel(Vec<Composition>),

@@ -24,7 +24,7 @@ pub struct StepExplained {
     pub end: End,
     /// In words: the program that performs it under this policy.
     pub performed_by: &'static str,
-    /// What happens.
+    /// The change that it makes, in words.
     pub arrow: &'static str,
     /// What it costs.
     pub costs: &'static str,
@@ -37,7 +37,6 @@ pub struct StepExplained {
 /// A row of what survives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Survives {
-    /// The failure.
     pub failure: Failed,
     /// In words.
     pub failed: &'static str,
@@ -50,7 +49,6 @@ pub struct Survives {
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// Key.
     pub key: &'static str,
     /// Value, as it is written.
     pub value: String,
@@ -63,7 +61,6 @@ pub struct Setting {
 /// A policy explained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// The composition.
     pub composition: String,
     /// Its level of consistency.
     pub consistency: Consistency,
@@ -73,7 +70,6 @@ pub struct Explanation {
     pub steps: Vec<StepExplained>,
     /// What survives which failure.
     pub survives: Vec<Survives>,
-    /// All keys.
     pub settings: Vec<Setting>,
     /// What else is to be known.
     pub notes: Vec<String>,

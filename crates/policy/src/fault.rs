@@ -5,7 +5,6 @@ use std::fmt;
 /// A place in a text, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Line.
     pub line: u32,
     /// Column, in characters.
     pub column: u32,
@@ -24,7 +23,6 @@ impl Place {
 /// Why a policy is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
     pub place: Place,
     /// Why, in one sentence.
     pub reason: String,

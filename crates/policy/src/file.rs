@@ -14,16 +14,13 @@ use crate::values::{
 /// A value of `consistency` or `durability`: a level by name, or the mechanisms that make it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Half<L> {
-    /// A level.
     Level(L),
-    /// Mechanisms.
     Steps(Composition),
 }
 
 /// A value and where it stood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct At<T> {
-    /// The value.
     pub value: T,
     /// Its first character.
     pub place: Place,

@@ -19,7 +19,6 @@ pub enum Consistency {
     Strong,
 }
 
-/// What survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -84,7 +83,6 @@ impl Durability {
         }
     }
 
-    /// By name.
     pub fn by_name(name: &str) -> Option<Durability> {
         let name = fold(name);
         Durability::ALL.into_iter().find(|d| d.name() == name)

@@ -95,7 +95,6 @@ impl Policy {
         self.huge == Huge::Always || self.huge == Huge::Threshold && self.huge_threshold == 0
     }
 
-    /// What survives.
     pub fn durability(&self) -> Durability {
         Durability::of(&self.composition)
     }

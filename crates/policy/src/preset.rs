@@ -3,7 +3,6 @@
 /// A policy by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Its name.
     pub name: &'static str,
     /// The file.
     pub text: &'static str,

@@ -15,7 +15,6 @@ macro_rules! words {
         pub enum $name { $($(#[$vdoc])* $variant,)* }
 
         impl $name {
-            /// All values.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
             /// What holds where no policy says anything.
             pub const DEFAULT: $name = $name::$default;

@@ -22,7 +22,6 @@ pub type Task = Box<dyn FnOnce() + Send>;
 /// How much may wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Tasks.
     pub tasks_max: usize,
     /// The sum of the sizes passed to [`Pool::submit`], in bytes.
     pub bytes_max: usize,

@@ -108,7 +108,6 @@ impl Step {
     }
 }
 
-/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The server dies, and starts again after a while.

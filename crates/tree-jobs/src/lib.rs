@@ -21,8 +21,6 @@
 //! - So many run at a time, so many are remembered for so long, and of each so many refusals, lines and found names: memory has a limit.
 //! - A search waits for the client that takes what it finds, and ends if none does.
 
-#![warn(missing_docs)]
-
 mod job;
 
 use std::collections::VecDeque;

@@ -130,7 +130,6 @@ struct Dir {
     up: Option<usize>,
     name: Name,
     attr: Attr,
-    /// Its copy.
     copy: Ino,
     /// Extended attributes that the copy lacks: a list for new files in it would hold for those that are copied.
     xattrs: Vec<Vec<u8>>,

@@ -47,7 +47,6 @@ pub enum Unfollowed {
     Unanswered {
         /// The number of the job.
         id: u64,
-        /// Why not.
         refusal: Refusal,
     },
 }

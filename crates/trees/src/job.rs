@@ -74,7 +74,6 @@ pub struct JobStatus {
 }
 
 impl JobState {
-    /// All states.
     pub const ALL: [JobState; 5] =
         [JobState::Running, JobState::Done, JobState::Cancelled, JobState::Failed, JobState::Stopped];
 

@@ -16,8 +16,6 @@
 //!   their changes meanwhile may or may not be met.
 //! - Memory grows with the directories of a tree, or with those under way, not with its files.
 
-#![warn(missing_docs)]
-
 mod attributes;
 mod copy;
 mod find;

@@ -15,7 +15,6 @@ use crate::{
 pub struct Subject {
     /// The path as messages show it, and as the paths of a search begin.
     pub path: Vec<u8>,
-    /// The inode.
     pub ino: Ino,
 }
 
@@ -28,7 +27,6 @@ impl From<&Place> for Subject {
 /// A copy to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copying {
-    /// The original.
     pub from: Subject,
     /// The directory of the copy.
     pub into: Ino,
@@ -41,11 +39,9 @@ pub struct Copying {
 /// A name to remove, with everything below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// The inode.
     pub subject: Subject,
     /// The directory that holds the name.
     pub parent: Ino,
-    /// The name.
     pub name: Name,
 }
 

@@ -35,7 +35,6 @@ pub struct Refused {
     pub path: Vec<u8>,
     /// What could not be done with it: `remove`, `list`.
     pub doing: Cow<'static, str>,
-    /// Why not.
     pub refusal: Refusal,
 }
 

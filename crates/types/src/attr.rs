@@ -70,17 +70,12 @@ impl Mode {
 /// Attributes of an inode, as `stat` shows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Inode number.
     pub ino: Ino,
-    /// Type.
     pub kind: Kind,
-    /// Permissions.
     pub mode: Mode,
     /// Number of names (directories: 2 + subdirectories).
     pub nlink: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// Device number of device nodes, else 0.
     pub rdev: u32,

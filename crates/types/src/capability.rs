@@ -56,9 +56,7 @@ impl Capabilities {
 /// Consecutive user or group numbers, as the mount counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdRange {
-    /// The first.
     pub first: u32,
-    /// How many.
     pub count: u32,
 }
 
@@ -72,9 +70,7 @@ impl IdRange {
 /// The owners and groups that have a number in a user namespace; at most [`ID_RANGES_MAX`] ranges each.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct IdMaps {
-    /// Users.
     pub users: Vec<IdRange>,
-    /// Groups.
     pub groups: Vec<IdRange>,
 }
 
@@ -90,7 +86,6 @@ pub enum Scope {
 /// A caller's capabilities and the inodes over which they count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Privileges {
-    /// Capabilities.
     pub capabilities: Capabilities,
     /// Where they count.
     pub scope: Scope,

@@ -148,7 +148,6 @@ impl<'a> Take<'a> {
     pub fn i64(&mut self) -> Result<i64, Malformed> {
         Ok(i64::from_le_bytes(self.array("8 bytes")?))
     }
-    /// A varint.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, Malformed> {
         let mut v = 0u64;

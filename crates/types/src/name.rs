@@ -32,7 +32,6 @@ impl Name {
         Ok(Name(SmallVec::from_slice(bytes)))
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

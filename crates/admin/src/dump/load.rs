@@ -45,7 +45,6 @@ pub struct Loaded {
 pub struct LoadError {
     /// The line's number, from 1.
     pub line: u64,
-    /// The reason.
     pub why: String,
 }
 

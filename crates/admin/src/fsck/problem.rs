@@ -23,7 +23,6 @@ pub enum Problem {
         /// The plate that has the row.
         plate: PlateId,
         key: Vec<u8>,
-        /// The damage.
         cause: String,
         /// Whether other rows have the information, or nothing depends on it.
         repairable: bool,
@@ -104,7 +103,6 @@ pub enum Problem {
         after: Vec<u8>,
         /// They end before this; empty if there is nothing behind them.
         before: Vec<u8>,
-        /// The contradiction.
         cause: String,
     },
     /// The number of names does not match the inode's link count.
@@ -239,7 +237,6 @@ pub enum Problem {
         block: BlockId,
         /// A file that refers to it.
         ino: Ino,
-        /// The damage.
         cause: String,
     },
     /// A block that nothing names, and that the server will not come across any more.

@@ -18,7 +18,6 @@ pub struct Exported {
     pub events: u64,
     pub first: u64,
     pub last: u64,
-    /// The damage.
     pub lost: Vec<Lost>,
 }
 

@@ -54,7 +54,6 @@ pub enum Record {
         first: Position,
         /// The last, if known.
         last: Option<Position>,
-        /// The reason.
         why: String,
     },
 }

@@ -13,7 +13,6 @@ use crate::journal::{OnProgress, events_of};
 /// Damage that is listed one by one; beyond it is only counted.
 const LISTED_MAX: usize = 1000;
 
-/// Damage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lost {
     pub segment: u64,

@@ -18,7 +18,6 @@ use serde::Serialize;
 use crate::journal::OnProgress;
 use crate::journal::error::JournalToolError;
 
-/// A pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointer {
     /// First position that is in the journal.
@@ -45,7 +44,6 @@ impl FromStr for Pointer {
 /// An invariant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Its description.
     pub invariant: &'static str,
     /// Whether it holds; `None` if unknown.
     pub holds: Option<bool>,
@@ -68,7 +66,6 @@ pub struct Pointers {
     pub durable_pos: u64,
     /// The highest epoch of a writer.
     pub epoch: u64,
-    /// The invariants.
     pub checks: Vec<Check>,
 }
 

@@ -63,7 +63,6 @@ impl Peers {
         }
     }
 
-    /// Numbers came.
     pub(super) fn numbers_came(&mut self, from: PlateId, first: Ino, end: Ino) {
         let Some(peer) = self.others.get_mut(&from) else { return };
         let numbers = peer.numbers.entry(first.shard()).or_default();

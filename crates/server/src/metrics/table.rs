@@ -21,7 +21,6 @@ pub(crate) enum Label {
     Info,
 }
 
-/// A metric.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,

@@ -103,7 +103,6 @@ impl SideSetup {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Its seed.
     pub seed: u64,
     /// The directory's durability for clients that use the server, if its own policy has one.
     pub ground: Option<&'static str>,

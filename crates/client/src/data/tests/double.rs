@@ -49,7 +49,7 @@ struct State {
     kills: u32,
 }
 
-/// The server.
+/// The double of a server, which the sessions of all members share.
 pub(super) struct Double {
     objects: Arc<dyn Objects>,
     state: Mutex<State>,
