@@ -42,6 +42,17 @@
 //! - The client never takes a result back but by the failures that the durability level does not cover.
 //! - The client believes no cached entry without a lease, or past the session's time.
 //! - Threads and memory do not grow with the number of files.
+//!
+//! # Layout
+//!
+//! - [`Client`]: calls with handles (`client`, `names`, `open`, `xattrs`, `listing`), by path (`path`, `resolve`), many at once (`batch`,
+//!   `pipeline`, `open_each`, `stat_each`); for administrators `admin`, `huge`; for mounts `mounted`, `pages`.
+//! - [`data`]: the content of files.
+//! - `core` and the caches under leases: `cache`, `complete_dirs`, `kernel_dentries`, `exclusion_cache`, `cache_invalidation`.
+//! - `write_behind`: operations that the client acknowledges itself.
+//! - [`Service`] (`service`): what answers calls. `connected` with `session`, `link`, `remote_call`: a plate at the other end of a socket
+//!   (`wire`, `dial`). [`Routed`]: several plates (`reached`, `part_lists`, `plate_inodes`).
+//! - Recalls: `recall_pool`, `recall_handler`, `recall_inbox`, [`Recalls`].
 
 #![warn(missing_docs)]
 

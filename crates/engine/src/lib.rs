@@ -12,6 +12,19 @@
 //! - The order in which events are applied is the order of their frames in [`Engine::take_frames`].
 //! - Each request is answered exactly once, or its session is gone.
 //! - A request may be refused only before the first of its events is applied.
+//!
+//! # Layout
+//!
+//! - The state: [`Engine`], parted by `parts`. The outside: `moment` (clock, health), `settings`, `step` (what a call gives back).
+//! - A request's way: `dispatch` or, for questions, `query`, `stat_each`, `path`; `execute` for operations, with `dedup`, `offer`
+//!   (inode numbers from `inodes`), `planning`, `look_ahead`; `wait_queue` for those that wait.
+//! - Sessions: `sessions`, `lifecycle`, `session_expiry`, `late`. Their holdings: `leases`, `opens`, `locks`, `growth`, `lingering`;
+//!   `write_behind` for operations that clients acknowledge.
+//! - Subtrees: `policies`, `volatile` (no durability), `realms` (decouplings, merges), `subtree` (limited certificates). `decoupled` is the
+//!   engine in the decoupled client.
+//! - Several plates: `peers`. Directories with parts: `dir_parts`, `split`, `fold`. The shard of a new directory: `placement`.
+//! - Own work: `background`, `removed_trees`, `upkeep`.
+//! - After a restart: `replay`, `recovery`; own rows: `rows`. Reports: `counters`, `stats`.
 
 mod moment;
 mod settings;

@@ -8,6 +8,13 @@
 //! Invariants:
 //! - Data and encodings only: no state of the file system, no clock, no socket, no thread.
 //! - An event is complete: applying it needs nothing else.
+//!
+//! # Layout
+//!
+//! - [`Op`] (`op`, `op_rules`) and [`Event`] (`event`): the two tables, whose syntax `table` gives. [`Footprint`]: what an entry touches.
+//! - [`Outcome`]: the result of an operation. `change`, `extent`, `attrs`, `parts`, `reverted`: the parts of operations and events.
+//! - `decoupling`, `policy`, [`merge`]: what is recorded about subtrees.
+//! - [`field`], [`codec`], [`text`]: how a value becomes bytes, JSON, and words. `frame_events`: the events of a frame.
 
 pub mod codec;
 pub mod field;

@@ -11,6 +11,15 @@
 //! - `plan` never changes the state; `apply` never refuses. Rows that are not in memory come back
 //!   as [`Fault::Missing`]; the caller fetches them from the metadata store, installs them and asks again.
 //! - Only clean rows leave memory.
+//!
+//! # Layout
+//!
+//! - [`Namespace`] (`namespace`): the state. `inodes`, `inode`, `node`, `dir`, [`chunk`], `tables`, `values`: what it consists of.
+//! - `plan`: operations become events; [`permission`]: which caller may do what. `apply`: events become state.
+//! - `query`: questions. `realm`: which policy holds where. `parts`: directories over several plates.
+//! - `paging`: rows come and go. `dirty`, `checkpoint`: rows to be written. `row`, `stored`: their keys and values. `fault`: missing rows.
+//! - `decoupling`, `before_images`, `serving`: subtrees that clients have decoupled, and the rows that these see.
+//! - `validate`: is the state consistent.
 
 pub mod chunk;
 pub mod permission;

@@ -18,6 +18,18 @@
 //! - Events are appended to the journal under the engine's lock: the order of applying is the order of the journal.
 //! - Nothing slow happens under the engine's lock: no fetch, no fsync, no checkpoint commit.
 //! - No checkpoint is committed before the journal is durable up to its position.
+//!
+//! # Layout
+//!
+//! - [`Server`] (`server`) runs the plates of `plate_table`. `plate`: one of them; `running`: its threads; `role`: in which of the three roles.
+//! - A start: `options`, `stores`, `builder`, `startup`, `replaying`. Storage: `format`, `address`, `bucket`, `ownership`; without a server
+//!   `offline`, `at_rest`, `growth`.
+//! - A request's way: `listen` or `embed`, `trust` (certificates), `requests`, `engine_lock`, `io_pool` (what waits for a store), `deliver`.
+//!   Waiting: `waiters`, `commits` (durability), `scheduler`, `waiting_greetings`.
+//! - Rows, blocks, space: `rows`, `blocks`, `reserve`, `room`, `away`. Checkpoints: `checkpointer`, `checkpoints`, `replay_budget`,
+//!   `sweeper`, `compactor`.
+//! - Other plates and servers: `peers`, `phases`. Decoupled subtrees: `decoupled`, `realm_objects`, `user_objects`.
+//! - Reports: `status`, `reports`, `metrics`, `latency`, `view` (rows of one moment). Work for clients: `tree_jobs`.
 
 mod address;
 mod at_rest;

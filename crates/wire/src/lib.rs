@@ -6,6 +6,14 @@
 //! - A message is declared once ([`chiton_model::choice`], [`chiton_model::record`], [`chiton_model::number`]): from the
 //!   declaration come its type, bytes, limits, its table in `docs/formats.md`, and samples for tests. By hand are the headers
 //!   of requests and replies.
+//!
+//! # Layout
+//!
+//! - `handshake`: the first two messages of a connection. `message`: the frames' kinds.
+//! - [`Request`] carries a [`Call`]: operations, a [`Query`], a [`RealmCall`] (decoupled subtrees), `stat_each`. [`Reply`] carries an
+//!   [`Answer`].
+//! - [`Recall`] and its answer; `lease`: words of both. `peer`: messages between plates.
+//! - `footprint`: the inodes that a call touches, and those that a limited certificate must reach.
 
 mod message;
 
