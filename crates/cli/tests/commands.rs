@@ -1,26 +1,18 @@
 //! The command as users and scripts see it: exit codes, messages with advice, JSON.
 
+mod program;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use program::{chiton, done, json, refused};
 use serde_json::Value;
-
-fn chiton(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_chiton")).args(args).output().expect("the program runs")
-}
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
-}
-
-/// Runs a command that must succeed; returns its output.
-fn done(args: &[&str]) -> String {
-    let out = chiton(args);
-    assert!(out.status.success(), "chiton {args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 /// Runs a command with this on standard input.
@@ -31,14 +23,6 @@ fn piped(args: &[&str], input: &str) -> Output {
     // One that reads no further has closed the pipe.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
     child.wait_with_output().expect("it ends")
-}
-
-/// Runs and expects this exit code and these words in the message.
-fn refused(args: &[&str], code: i32, words: &str) {
-    let out = chiton(args);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(code), "chiton {args:?}: {said}");
-    assert!(said.contains(words), "chiton {args:?} does not say {words:?}: {said}");
 }
 
 /// Ends a process as a crash would. (A bare Debian has no program `kill`.)
@@ -90,9 +74,9 @@ impl Drop for Mounted {
 fn two_commands_to_a_mount_and_it_is_there_again_after_a_umount() {
     let mounted = Mounted::start();
     fs::write(mounted.file("a"), "kept").expect("a write");
-    let status: Value = serde_json::from_str(&done(&["status", "--json", &mounted.mnt()])).expect("JSON");
+    let status: Value = json(&["status", "--json", &mounted.mnt()]);
     assert_eq!(status["inodes"], 2);
-    let df: Value = serde_json::from_str(&done(&["df", "--json", &mounted.data()])).expect("JSON");
+    let df: Value = json(&["df", "--json", &mounted.data()]);
     assert!(df["bytes_total"].as_u64().is_some_and(|n| n > 0), "{df}");
     assert!(done(&["flush", &mounted.mnt()]).contains("durable"));
     let top = done(&["top", "--count", "1", "--interval", "0.05", "--json", &mounted.mnt()]);
@@ -385,8 +369,7 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
             .contains("rpcs (consistency strong, durability none)")
     );
     assert!(done(&["policy", "get", &at("scratch")]).contains("durability: none"));
-    let explained: Value =
-        serde_json::from_str(&done(&["policy", "explain", "--json", &at("scratch/sub/f")])).expect("JSON");
+    let explained: Value = json(&["policy", "explain", "--json", &at("scratch/sub/f")]);
     assert_eq!(
         (explained["root"].as_str(), explained["durability"].as_str()),
         (Some("/scratch"), Some("none"))
@@ -396,8 +379,7 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
     let crossed = fs::rename(mounted.file("scratch/sub/f"), mounted.file("f")).expect_err("a border");
     assert_eq!(crossed.kind(), std::io::ErrorKind::CrossesDevices);
     done(&["policy", "set", &at("scratch/sub"), "--interfere", "block", "--inodes", "100"]);
-    let list: Value =
-        serde_json::from_str(&done(&["policy", "list", "--json", &mounted.mnt()])).expect("JSON");
+    let list: Value = json(&["policy", "list", "--json", &mounted.mnt()]);
     assert_eq!(list["policies"].as_array().map(Vec::len), Some(2));
     assert_eq!(list["policies"][1]["composition"], "rpcs", "inherited");
     assert!(done(&["policy", "list", "--history", &mounted.mnt()]).contains("/scratch/sub"));
@@ -464,7 +446,7 @@ fn several_plates_are_formatted_served_and_checked() {
     refused(&["format", &data, "--plates", "65"], 1, "cannot have 65 plates: name 1 to 64");
     refused(&["format", &data, "--plates", "0"], 1, "cannot have 0 plates");
     done(&["format", &data, "--plates", "3"]);
-    let status = || -> Value { serde_json::from_str(&done(&["status", &data, "--json"])).expect("JSON") };
+    let status = || -> Value { json(&["status", &data, "--json"]) };
     assert_eq!(status()["journals"].as_array().map(Vec::len), Some(3));
     assert!(done(&["status", &data]).contains("plate 2: everything that was acknowledged"));
     done(&["fsck", &data]);

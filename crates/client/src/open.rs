@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chiton_model::{Make, Op};
 use chiton_types::{Attr, Cred, Ino, Kind, Mode, Refusal};
-use chiton_wire::{Answer, Call, Content, LeaseMode, Lock, LockKind, Query};
+use chiton_wire::{Answer, Call, Content, LeaseMode, Lock, Query};
 
 use crate::client::{Client, Entry, Lookup};
 use crate::data::Whence;
@@ -243,7 +243,7 @@ impl Client {
         }
     }
 
-    /// Sets, changes or drops ([`LockKind::Unlock`]) a POSIX or BSD lock. With `wait` a token that ends the wait.
+    /// Sets, changes or drops ([`chiton_wire::LockKind::Unlock`]) a POSIX or BSD lock. With `wait` a token that ends the wait.
     ///
     /// # Errors
     /// [`Refusal::WouldBlock`], [`Refusal::Deadlock`]; [`Refusal::Interrupted`] after [`Client::cancel`].
@@ -259,15 +259,6 @@ impl Client {
             Err(CallError::Refused(refusal)) => Err(refusal),
             Err(CallError::NeedGroups) => Err(Refusal::Access),
         }
-    }
-
-    /// Drops the POSIX locks of an owner, as each close(2) of his does.
-    ///
-    /// # Errors
-    /// Those of the connection.
-    pub fn unlock_owner(&self, ino: Ino, owner: u64) -> Result<(), Refusal> {
-        let kind = LockKind::Unlock;
-        self.setlk(Lock { ino, flock: false, owner, start: 0, end: u64::MAX, kind, pid: 0 }, None)
     }
 
     /// Ends a wait for a lock.

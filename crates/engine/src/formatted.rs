@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use chiton_namespace::{Namespace, RowSource, Rows};
+use chiton_namespace::{Namespace, Need, RowSource, Rows};
 use chiton_types::Time;
+
+use crate::engine::Engine;
 
 pub(crate) struct Formatted(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -18,6 +20,15 @@ impl Formatted {
 impl Formatted {
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&Vec<u8>, &Vec<u8>)> {
         self.0.iter()
+    }
+
+    /// Gives an engine the rows that it needs.
+    pub(crate) fn supply(&self, engine: &mut Engine, needs: &[Need]) {
+        let generation = engine.namespace().generation();
+        for need in needs {
+            let fetched = Namespace::fetch(self, need).expect("cannot fail");
+            engine.namespace().install(fetched, generation).expect("decodes");
+        }
     }
 
     /// A checkpoint's rows.

@@ -233,25 +233,6 @@ impl Chunk {
         }
     }
 
-    /// The first mapped byte at or past `offset`.
-    pub fn next_data(&self, offset: u64) -> Option<u64> {
-        let i = self.extents.partition_point(|e| e.end() <= offset);
-        self.extents.get(i).map(|e| e.offset.max(offset))
-    }
-
-    /// The first byte at or past `offset` that is not mapped; `None` if all is, to the end of the chunk of `offset`.
-    pub fn next_hole(&self, offset: u64) -> Option<u64> {
-        let i = self.extents.partition_point(|e| e.end() <= offset);
-        let mut hole = offset;
-        for e in &self.extents[i..] {
-            if e.offset > hole {
-                break;
-            }
-            hole = e.end();
-        }
-        (hole / CHUNK_BYTES == offset / CHUNK_BYTES).then_some(hole)
-    }
-
     /// Appends the row's value: a varint count, then the extents.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.extents.len() as u64);

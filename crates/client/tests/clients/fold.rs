@@ -4,21 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use chiton_client::{Client, ClientOptions};
+use chiton_client::ClientOptions;
 use chiton_model::AttrChange;
 use chiton_runtime::thread;
 use chiton_types::{Attr, Mode, PlateId, Refusal};
 
-use crate::site::Site;
+use crate::site::{Site, names};
 
 const PLATES: u16 = 3;
-
-fn names(client: &Client, dir: &str) -> BTreeSet<String> {
-    let listed = client.list(dir).expect("listed");
-    let names: BTreeSet<String> = listed.iter().map(|entry| entry.name.to_string()).collect();
-    assert_eq!(names.len(), listed.len(), "each name once");
-    names
-}
 
 #[test]
 fn a_directory_that_is_folded_keeps_all_that_is_in_it() {

@@ -1,5 +1,6 @@
 //! A server in a directory of its own, with a socket, that can be killed and started again.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -85,4 +86,12 @@ impl Site {
     pub(crate) fn connected_with(&self, options: ClientOptions) -> Client {
         Client::connect(&self.address(), options).expect("connected")
     }
+}
+
+/// The names in a directory.
+pub(crate) fn names(client: &Client, dir: &str) -> BTreeSet<String> {
+    let listed = client.list(dir).expect("listed");
+    let names: BTreeSet<String> = listed.iter().map(|entry| entry.name.to_string()).collect();
+    assert_eq!(names.len(), listed.len(), "each name once");
+    names
 }

@@ -10,7 +10,7 @@ use chiton_model::{AttrChange, RenameHow, XattrHow};
 use chiton_runtime::thread;
 use chiton_types::{Attr, Mode, PlateId, Refusal};
 
-use crate::site::Site;
+use crate::site::{Site, names};
 
 const PLATES: u16 = 3;
 
@@ -19,13 +19,6 @@ fn set_policy(client: &Client, dir: &str, text: &str) {
     client
         .setxattr(&client.caller(), ino, b"chiton.policy", text.as_bytes(), XattrHow::Set)
         .expect("the policy is set");
-}
-
-fn names(client: &Client, dir: &str) -> BTreeSet<String> {
-    let listed = client.list(dir).expect("listed");
-    let names: BTreeSet<String> = listed.iter().map(|entry| entry.name.to_string()).collect();
-    assert_eq!(names.len(), listed.len(), "each name once");
-    names
 }
 
 /// Gives a file a name in `top`.

@@ -103,11 +103,7 @@ impl World {
     }
 
     fn supply(&mut self, needs: &[chiton_namespace::Need]) {
-        let generation = self.engine.namespace().generation();
-        for need in needs {
-            let fetched = Namespace::fetch(&self.rows, need).expect("cannot fail");
-            self.engine.namespace().install(fetched, generation).expect("decodes");
-        }
+        self.rows.supply(&mut self.engine, needs);
     }
 
     pub(crate) fn take(&mut self) {

@@ -53,7 +53,7 @@ pub struct MergeMap {
     settled: BTreeMap<Ino, (Position, Settled)>,
     /// Files of the subtree with several names: their rows' place may be a directory that is gone.
     vouched: BTreeSet<Ino>,
-    /// Directories that are known to be in the subtree; forgotten by [`MergeMap::forget_inside`].
+    /// Directories that are known to be in the subtree. They stay there: no name crosses its border.
     inside: BTreeSet<Ino>,
     inside_last: Ino,
 }
@@ -290,12 +290,6 @@ impl MergeMap {
     /// Whether a file is of the subtree although nothing leads from it to the root.
     pub fn is_vouched(&self, ino: Ino) -> bool {
         self.is_of_ranges(ino) || self.vouched.contains(&ino)
-    }
-
-    /// Others may have moved directories: what is in the subtree must be looked at again.
-    pub fn forget_inside(&mut self) {
-        self.inside.clear();
-        self.inside_last = Ino(0);
     }
 
     #[inline]

@@ -106,11 +106,7 @@ pub(super) fn start(
 
 impl Node {
     pub(super) fn supply(&mut self, needs: &[Need]) {
-        let generation = self.engine.namespace().generation();
-        for need in needs {
-            let fetched = Namespace::fetch(&self.rows, need).expect("cannot fail");
-            self.engine.namespace().install(fetched, generation).expect("decodes");
-        }
+        self.rows.supply(&mut self.engine, needs);
     }
 
     /// Lets the engine's queues go on, and writes its frames to the journal.
