@@ -4,6 +4,7 @@
 //! When all has come to rest: each operation that was answered with success stands in one journal, once; those that were refused in
 //! none; the tree fits over plates; nothing is guarded, owed or under way.
 
+mod checks;
 mod cluster;
 mod keeping;
 mod load;
