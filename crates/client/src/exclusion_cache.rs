@@ -13,7 +13,7 @@
 //! Invariants:
 //! - A refusal is believed as long as the lease on the root that came with it: the server asks for it back before the
 //!   decoupling ends, and waits. While there is one, root and what is below stay where they are.
-//! - What the server refuses for another reason is asked each time.
+//! - A call that the server refuses for another reason is asked each time.
 
 use std::pin::Pin;
 use std::sync::Arc;

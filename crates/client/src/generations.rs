@@ -1,6 +1,6 @@
 //! A bounded map that forgets what was not used lately: two generations, no list to maintain.
 //!
-//! What is used moves to the young generation; when that is full it becomes the old one, and the old one is
+//! An entry that is used moves to the young generation; when that is full it becomes the old one, and the old one is
 //! forgotten. So an entry stays for at least half the capacity of newer uses.
 
 use std::borrow::Borrow;

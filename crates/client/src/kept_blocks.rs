@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants:
-//! - What is kept can be put again: it is the request itself.
+//! - A kept block can be put again: it is the request itself.
 //! - An operation that was refused makes no block durable.
 
 use std::collections::BTreeMap;

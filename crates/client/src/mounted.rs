@@ -1,4 +1,4 @@
-//! What only a mount asks: directories held open, pages of the kernel's cache, and what it may keep.
+//! Calls that only a mount makes: directories held open, pages of the kernel's cache, and what it may keep.
 
 use chiton_types::{Ino, Refusal, access};
 use chiton_wire::{Answer, Call, Query};

@@ -4,7 +4,7 @@
 //! - A list is a hint: a part carries out nothing outside of its range, and says so.
 //! - A list gives way only to one that was asked for after it was learnt. So of one directory the lists follow each other as the servers had
 //!   them.
-//! - What the server answered about a name is of the part that [`PartLists::place`] names, if [`PartLists::generation`] is the same
+//! - An answer of the server about a name is of the part that [`PartLists::place`] names, if [`PartLists::generation`] is the same
 //!   before the question and after the answer.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the end of a lease means for a client: pending operations are sent, buffers pushed, caches dropped, and the kernel
+//! The end of a lease at a client: pending operations are sent, buffers pushed, caches dropped, and the kernel
 //! is made to forget.
 //!
 //! ```text

@@ -8,7 +8,7 @@
 //! at once could be believed for ever.
 //!
 //! Invariants:
-//! - `recalled_since` never says no wrongly: what is no longer remembered counts as recalled.
+//! - `recalled_since` never says no wrongly: a lease that is no longer remembered counts as recalled.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - What is cached is believed name by name: each under a lease, and only where the caller may search the directory.
+//! - The client believes its cache name by name: each under a lease, and only where the caller may search the directory.
 //! - If links were followed here and something behind them is not known, the whole path is asked for: the servers count its links.
 
 use chiton_types::{Attr, Ino, Kind, Name, PATH_BYTES_MAX, Refusal};

@@ -3,7 +3,7 @@
 //! ```text
 //!   issue ──▶ Asked ── answered ──▶ Answered(positions) ── durable passes ──▶ settled, forgotten
 //!               │                        │
-//!               └── resume (same boot) ──┤    sent again, in order: what has no answer
+//!               └── resume (same boot) ──┤    sent again, in order: requests without answer
 //!                   resume (new boot) ───┘    sent again, in order: everything that is not settled
 //!   expire: the server says what of it was carried out; the answered rest is sent in the next session (ended.rs)
 //! ```

@@ -1,4 +1,4 @@
-//! What a session needs from a network: two connections. The real one is the protocol's; tests and simulation cut
+//! The two connections that a session needs from a network. The real one is the protocol's; tests and simulation cut
 //! theirs.
 
 use std::sync::Arc;

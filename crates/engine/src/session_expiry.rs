@@ -12,7 +12,7 @@
 //! or a writer that pushes what it wrote under a lease over what another wrote meanwhile.
 //!
 //! Invariants:
-//! - What a session held is released only when the event of its end is durable.
+//! - The leases, locks and opens of a session are released only when the event of its end is durable.
 //! - The recovery window does not close before that, either.
 
 use chiton_types::{Position, Refusal, SessionId};

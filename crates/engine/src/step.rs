@@ -1,4 +1,4 @@
-//! What comes back from a call of the engine.
+//! The results of a call of the engine.
 
 use chiton_namespace::Need;
 use chiton_types::{Malformed, PlateId, Position, Refusal, SessionId};

@@ -1,4 +1,4 @@
-//! What others did since the base, without merging anything.
+//! The changes of others since the base, without merging anything.
 
 use chiton_model::merge::MergeMap;
 use chiton_namespace::{Fault, Inode, Known, Namespace};

@@ -1,4 +1,4 @@
-//! Decouplings: what is recorded about a client that took a subtree for itself.
+//! Decouplings: the record of a client that took a subtree for itself.
 //!
 //! ```text
 //!   Decoupled ─▶ Granted, Attached, Merged … ─▶ DecouplingEnded

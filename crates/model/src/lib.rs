@@ -11,9 +11,9 @@
 //!
 //! # Layout
 //!
-//! - [`Op`] (`op`, `op_rules`) and [`Event`] (`event`): the two tables, whose syntax `table` gives. [`Footprint`]: what an entry touches.
+//! - [`Op`] (`op`, `op_rules`) and [`Event`] (`event`): the two tables, whose syntax `table` gives. [`Footprint`]: the inodes and names of an entry.
 //! - [`Outcome`]: the result of an operation. `change`, `extent`, `attrs`, `parts`, `reverted`: the parts of operations and events.
-//! - `decoupling`, `policy`, [`merge`]: what is recorded about subtrees.
+//! - `decoupling`, `policy`, [`merge`]: records about subtrees.
 //! - [`field`], [`codec`], [`text`]: how a value becomes bytes, JSON, and words. `frame_events`: the events of a frame.
 
 pub mod codec;

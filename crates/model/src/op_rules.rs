@@ -1,4 +1,4 @@
-//! How an operation may be carried out: what columns of the table of operations say.
+//! How an operation may be carried out: words of the columns in the table of operations.
 
 /// An operation that needs rows of several plates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

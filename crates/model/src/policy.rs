@@ -1,4 +1,4 @@
-//! What is recorded about the policy of a directory.
+//! The record of a directory's policy.
 
 use chiton_types::codec::{Malformed, Take};
 use chiton_types::{Ino, Time};

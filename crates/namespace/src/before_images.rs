@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - An image is taken once; those of a decoupling go with it. Always in memory whole.
-//! - What the decoupling's own merges change is not kept: its client knows that. Of a directory that others changed, too, what
+//! - Rows that the decoupling's own merges change are not kept: its client knows these changes. Of a directory that others changed, too, what
 //!   ours changed in it is carried over to the image.
 //! - Where ours changed names or attributes of a file whose content others changed, what ours did is carried over to the
 //!   image, too: the content in it is still the one that ours knows.

@@ -14,7 +14,7 @@
 //!
 //! # Layout
 //!
-//! - [`Namespace`] (`namespace`): the state. `inodes`, `inode`, `node`, `dir`, [`chunk`], `tables`, `values`: what it consists of.
+//! - [`Namespace`] (`namespace`): the state. `inodes`, `inode`, `node`, `dir`, [`chunk`], `tables`, `values`: its tables.
 //! - `plan`: operations become events; [`permission`]: which caller may do what. `apply`: events become state.
 //! - `query`: questions. `realm`: which policy holds where. `parts`: directories over several plates.
 //! - `paging`: rows come and go. `dirty`, `checkpoint`: rows to be written. `row`, `stored`: their keys and values. `fault`: missing rows.

@@ -1,4 +1,4 @@
-//! What an inode is, and what only inodes of its type have.
+//! The type of an inode, with the fields that only inodes of this type have.
 
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Kind, Position};

@@ -1,7 +1,7 @@
 //! Rows come in (`open`, `fetch`, `install`) and go out (`evict`).
 //!
 //! Invariants:
-//! - Fetching holds no lock on the namespace: what was read before a checkpoint was completed or rows were evicted is
+//! - Fetching holds no lock on the namespace: a row that was read before a checkpoint was completed or rows were evicted is
 //!   refused at [`Namespace::install`] (the generation), and a row in memory is never overwritten by a fetched one.
 //! - Only clean rows leave, never while a checkpoint is under way; a directory or map that lost one is not complete.
 

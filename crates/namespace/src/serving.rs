@@ -1,6 +1,6 @@
-//! Rows for another namespace: what a decoupled client lacks, from this one's memory.
+//! Rows for another namespace, that of a decoupled client, from this one's memory.
 //!
-//! Invariant: what is answered for a [`Need`] is what a fetch from the metadata store would give after a checkpoint
+//! Invariant: the answer to a [`Need`] is the same that a fetch from the metadata store would give after a checkpoint
 //! of this very state.
 
 use chiton_types::Ino;

@@ -1,6 +1,6 @@
 //! Rows beside inodes and entries: content, chunks, extended attributes, block references, orphans, garbage.
 //!
-//! One table type for all: what is not in the table is not in memory; a row without a value is known to be absent.
+//! One table type for all: a row that is not in the table is not in memory; a row without a value is known to be absent.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What a policy means, drawn for people and as data for programs.
+//! The meaning of a policy, drawn for people and as data for programs.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What is wrong with a policy: where, why, and what would make sense instead.
+//! An error in a policy: where it is, why it is one, and what would make sense instead.
 
 use std::fmt;
 

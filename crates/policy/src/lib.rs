@@ -1,4 +1,4 @@
-//! Policies: what a subtree asks for, as files, and what they mean.
+//! Policies: the requirements of a subtree, as files, and their meaning.
 //!
 //! ```text
 //!   YAML ── document ──▶ PolicyFile ── resolve (with the parent's Policy) ──▶ Policy ── explain ──▶ text, JSON

@@ -1,4 +1,4 @@
-//! The data directory: what is in it, and how it comes to be.
+//! The data directory: its files, and how they come to be.
 //!
 //! ```text
 //!   chiton.json   version, identity, numbers of shards and plates      written last: its presence means "formatted"

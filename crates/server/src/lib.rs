@@ -24,7 +24,7 @@
 //! - [`Server`] (`server`) runs the plates of `plate_table`. `plate`: one of them; `running`: its threads; `role`: in which of the three roles.
 //! - A start: `options`, `stores`, `builder`, `startup`, `replaying`. Storage: `format`, `address`, `bucket`, `ownership`; without a server
 //!   `offline`, `at_rest`, `growth`.
-//! - A request's way: `listen` or `embed`, `trust` (certificates), `requests`, `engine_lock`, `io_pool` (what waits for a store), `deliver`.
+//! - A request's way: `listen` or `embed`, `trust` (certificates), `requests`, `engine_lock`, `io_pool` (requests that wait for a store), `deliver`.
 //!   Waiting: `waiters`, `commits` (durability), `scheduler`, `waiting_greetings`.
 //! - Rows, blocks, space: `rows`, `blocks`, `reserve`, `room`, `away`. Checkpoints: `checkpointer`, `checkpoints`, `replay_budget`,
 //!   `sweeper`, `compactor`.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - What is fetched ahead changes nothing: a row that is in memory is never overwritten, and that a row is absent is noted only
+//! - A row that is fetched ahead changes nothing: a row that is in memory is never overwritten, and that a row is absent is noted only
 //!   for the frame that is about to be replayed.
 //! - Where all rows are in memory, no event is decoded twice.
 

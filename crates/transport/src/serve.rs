@@ -11,7 +11,7 @@
 //!   asks one at a time costs three system calls a request. New connections are taken in by the first thread;
 //!   main channels then go to the thread that has the fewest.
 //! - A connection with too much unsent or unanswered is not read until that drains.
-//! - What is malformed ends that connection, nothing else. A panic of the service ends the process: its state
+//! - A malformed message ends that connection, nothing else. A panic of the service ends the process: its state
 //!   cannot be trusted any more.
 //! - A client that has not greeted costs a few hundred bytes, and for a limited time. Of clients that have, the answers that
 //!   they do not read and the messages that they do not finish are limited, for each and for all together (`sender/burden.rs`).

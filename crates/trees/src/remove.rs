@@ -10,7 +10,7 @@
 //! Invariants:
 //! - A directory is removed when all its names are gone: after their results, or behind them in the same message.
 //! - A directory below which something was refused is not tried, and not reported itself.
-//! - What is gone meanwhile counts as removed by others, and is no refusal.
+//! - A name that is gone meanwhile counts as removed by others, and is no refusal.
 
 use chiton_client::{Client, MessageNumber, Performed, Pipeline};
 use chiton_model::Op;

@@ -1,4 +1,4 @@
-//! What a caller hears of the work, and how it ends it.
+//! Reports of the work to its caller, and the way to end it.
 
 use std::borrow::Cow;
 use std::fmt;

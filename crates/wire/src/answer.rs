@@ -1,4 +1,4 @@
-//! What a reply answers, and why it does not.
+//! The answers that a reply carries, and the reasons why it has none.
 
 use chiton_model::field::{Fixed, Max, Range, Tagged};
 use chiton_model::{Extent, Outcome, choice, code, record};

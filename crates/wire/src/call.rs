@@ -1,4 +1,4 @@
-//! What a request asks.
+//! The calls that a request carries.
 
 use chiton_model::field::{Fixed, Max, Tagged};
 use chiton_model::{Op, choice};

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Segments do not overlap, and none crosses the border of a slot: what is written from front to back becomes whole
+//! - Segments do not overlap, and none crosses the border of a slot: bytes that are written from front to back becomes whole
 //!   blocks, and no block crosses the border of a chunk of the map.
 //! - Written bytes are copied once. Segments are joined only when the smaller side is copied (or is small), so that
 //!   writing from back to front does not copy everything over and over.

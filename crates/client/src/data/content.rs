@@ -1,7 +1,7 @@
 //! The content of a file as the server answered it.
 //!
 //! Invariants:
-//! - What is not in a known chunk is not known; what is in one and not mapped is a hole.
+//! - Bytes outside the known chunks are unknown. In a known chunk, bytes without a block are a hole.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! copy_file_range: blocks are shared, inline bytes copied.
 //!
 //! Invariants:
-//! - What a caller wrote before, to either file, is with the server before it shares anything.
+//! - Earlier writes to either file are with the server before it shares anything.
 //! - The files are not held busy while the server clones: two copies in opposite directions by two clients would wait
 //!   for each other.
 

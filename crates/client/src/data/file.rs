@@ -1,4 +1,4 @@
-//! What is known of one file while it is open here, or was not long ago.
+//! The state of one file while it is open here, or was not long ago.
 //!
 //! ```text
 //!   hides what is right of it:  buffer ▶ pending ▶ sending, sending_inline ▶ content ▶ zeros

@@ -1,4 +1,4 @@
-//! Pushing: what is dirty becomes blocks, and the blocks become the file's content by one operation.
+//! Pushing: dirty bytes become blocks, and the blocks become the file's content by one operation.
 //!
 //! ```text
 //!   small, no blocks:  base + buffer ─────────────────────▶ Op::Write(Inline)

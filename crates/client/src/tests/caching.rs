@@ -1,4 +1,4 @@
-//! What the cache may learn, from answers that were overtaken too, and what it saves.
+//! The cache learns only what it may, from answers that were overtaken too, and saves messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

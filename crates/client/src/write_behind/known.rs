@@ -1,6 +1,6 @@
-//! What the client knows under its leases, as `plan` reads it.
+//! The rows that the client knows under its leases, as `plan` reads them.
 //!
-//! Invariant: what is not certain is missing. A missing row or a refusal makes the client ask the server.
+//! Invariant: an uncertain row is missing. A missing row or a refusal makes the client ask the server.
 
 use chiton_namespace::{Fault, InodeFacts, Need, PlanState};
 use chiton_types::{Ino, Name};

@@ -17,7 +17,7 @@
 //! Invariants:
 //! - A session comes to hold everything only in `Open`: neither while sessions come back after a restart nor while
 //!   something is decoupled, because merges would have to recall inodes from it.
-//! - What a holder has handed over counts only until new leases are given again.
+//! - A lease that its holder has handed over counts only until new leases are given again.
 
 use crate::sessions::Slot;
 

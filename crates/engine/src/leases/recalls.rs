@@ -1,7 +1,7 @@
 //! Recalls: which sessions are asked for which leases, until they acknowledge.
 //!
 //! Invariants:
-//! - What is asked for already is not asked for again, unless less may be kept.
+//! - A lease that is being recalled is not recalled again, unless its holder may keep less.
 //! - A number is used once, and only the session that it was sent to can acknowledge it.
 
 use std::collections::BTreeMap;

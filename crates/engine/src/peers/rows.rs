@@ -1,4 +1,4 @@
-//! What a plate keeps about other plates in its own rows, and the events that change it.
+//! The own rows of a plate about other plates, and the events that change them.
 //!
 //! ```text
 //!   0 'Q' plate            → u64 last effect owed to it, u64 last effect of it that is carried out

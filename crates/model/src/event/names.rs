@@ -1,4 +1,4 @@
-//! What an event says of the inodes that it names: their types, the attributes of a newborn, and the inode that bore the new name of a rename.
+//! The inodes that an event names: their types, the attributes of a newborn, and the inode that bore the new name of a rename.
 
 use chiton_types::{Attr, Ino, Kind, Position, ShardId};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a decoupling remembers between its merges: where its inodes are on the server, which positions are its own,
+//! The memory of a decoupling between its merges: where its inodes are on the server, which positions are its own,
 //! which numbers it may still make inodes with, what others removed meanwhile.
 
 mod codec;

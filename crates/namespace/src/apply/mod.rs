@@ -1,4 +1,4 @@
-//! Events become state. Never refuses: what an event needs is in memory, or the caller has a bug (or replays a
+//! Events become state. Never refuses: the rows that an event needs are in memory, or the caller has a bug (or replays a
 //! journal onto a store that it does not belong to), which stops the process with a message.
 //!
 //! Invariants:

@@ -1,4 +1,4 @@
-//! What an operation on a directory with parts means for its parts.
+//! The effects of an operation on a directory with parts on these parts.
 //!
 //! Invariants:
 //! - Parts have the attributes and access lists of the directory. Its parts end with its name, or become orphans if the directory is

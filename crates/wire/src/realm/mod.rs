@@ -1,4 +1,4 @@
-//! What clients and servers say to each other about decoupled realms.
+//! The messages of clients and servers about decoupled realms.
 //!
 //! ```text
 //!   Decouple ─▶ Granted ─▶ Rows, Grant … ─▶ Merge, Merge, Merge ─▶ End
