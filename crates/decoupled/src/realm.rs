@@ -333,7 +333,7 @@ impl Realm {
             (true, _) => Err(RealmError::new(
                 Refusal::NotFound,
                 "the decoupling has ended",
-                "decouple the directory again (chiton decoupled lists what is decoupled)",
+                "decouple the directory again (chiton decoupled lists the decoupled directories)",
             )),
             (_, true) => Err(self.lost_error()),
             (false, false) => Ok(()),

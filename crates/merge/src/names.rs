@@ -46,7 +46,7 @@ impl<'a> Merge<'a> {
         *ino = self.map.translate(*ino);
         Ok(match self.locate(*ino)? {
             Located::Live(dir) if dir.kind() == Kind::Dir => MergeStep::Emit,
-            Located::Live(_) => MergeStep::Skip(Skipped::Invalid("names in what is no directory")),
+            Located::Live(_) => MergeStep::Skip(Skipped::Invalid("names in an inode that is no directory")),
             // Nothing is left of what happened in it.
             Located::Removed(_) | Located::Gone => MergeStep::Skip(Skipped::Gone),
             Located::Outside => MergeStep::Skip(Skipped::Outside),

@@ -103,7 +103,7 @@ impl fmt::Display for CorruptRow {
         let of = of.map(|id| format!(", of {id}")).unwrap_or_default();
         write!(
             f,
-            "corrupt row {} of the metadata store ({what}{of}): {}; chiton fsck says what is affected",
+            "corrupt row {} of the metadata store ({what}{of}): {}; chiton fsck lists the affected files",
             self.key.escape_ascii(),
             self.cause
         )

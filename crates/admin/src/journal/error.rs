@@ -23,7 +23,7 @@ impl fmt::Display for JournalToolError {
         match self {
             JournalToolError::Journal(JournalError::Damaged(damage)) => write!(
                 f,
-                "{damage}; export what is whole (chiton journal export), then reset it (chiton journal reset)"
+                "{damage}; export the undamaged events (chiton journal export), then reset it (chiton journal reset)"
             ),
             JournalToolError::Journal(error) => error.fmt(f),
             JournalToolError::Store(error) => error.fmt(f),

@@ -99,7 +99,7 @@ impl Pointers {
         };
         let in_use = "the metadata store is in use by a server: ask it (chiton status)";
         check(
-            "trimmed_pos <= expire_pos: what is trimmed is in the metadata store",
+            "trimmed_pos <= expire_pos: trimmed events are in the metadata store",
             wanted.map(|p| survey.first <= p),
             stored.map_or(in_use.to_owned(), |p| {
                 format!(

@@ -21,7 +21,7 @@ pub struct Spliced {
 /// An operation that does not decode is not rewritten.
 fn unreadable(frame: &Frame<'_>, error: &dyn std::fmt::Display) -> JournalToolError {
     JournalToolError::Refused(format!(
-        "the operation at position {} does not decode: {error}; export what is whole (chiton journal export), then reset the \
+        "the operation at position {} does not decode: {error}; export the undamaged events (chiton journal export), then reset the \
          journal (chiton journal reset)",
         frame.first
     ))

@@ -162,7 +162,7 @@ pub(crate) struct Metarates {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A trace is text: an operation a line, its fields parted by tabs. OP is lookup, stat, open, create, unlink, mkdir or rmdir, with a\npath; rename (of a file) and renamedir have a second one, the new path. Lines that begin with # are comments. Only operations\nthat succeeded belong there. The tree that they need is made before, and what is left is removed after.\n\nExamples:\n  chiton bench hp-trace -d /mnt/chiton --tasks 16 --operations 1944000\n  chiton bench hp-trace --server tcp:server:7117 --tasks 16 --trace hp.txt\n  chiton bench hp-trace --print --operations 1000 > trace.txt"
+    after_help = "A trace is text: an operation a line, its fields parted by tabs. OP is lookup, stat, open, create, unlink, mkdir or rmdir, with a\npath; rename (of a file) and renamedir have a second one, the new path. Lines that begin with # are comments. Only operations\nthat succeeded belong there. The tree that they need is made before, and the rest of it is removed after.\n\nExamples:\n  chiton bench hp-trace -d /mnt/chiton --tasks 16 --operations 1944000\n  chiton bench hp-trace --server tcp:server:7117 --tasks 16 --trace hp.txt\n  chiton bench hp-trace --print --operations 1000 > trace.txt"
 )]
 pub(crate) struct HpTrace {
     #[command(flatten)]

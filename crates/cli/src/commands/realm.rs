@@ -139,7 +139,7 @@ pub(crate) struct Decoupled {
 #[derive(Debug, Args)]
 #[command(
     group = clap::ArgGroup::new("source").required(true),
-    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount with that directory resumes them automatically; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            what is there\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)\n  chiton recover --server tcp:server:7117 --as-branch rescued    what was ended by force becomes a branch\n  chiton recover --data /srv/chiton --offline        nonvolatile_apply: no server runs"
+    after_help = "A mount that died leaves the journals of its decoupled subtrees in its state directory (durability: local). The next mount with that directory resumes them automatically; without one, this command merges or drops them.\n\nExamples:\n  chiton recover --server tcp:server:7117            list them\n  chiton recover --server tcp:server:7117 --merge\n  chiton recover --data /srv/chiton --discard\n  chiton recover --server tcp:server:7117 --id 7 --merge    its journal is in the object store (durability: global)\n  chiton recover --server tcp:server:7117 --as-branch rescued    a decoupling that was ended by force becomes a branch\n  chiton recover --data /srv/chiton --offline        nonvolatile_apply: no server runs"
 )]
 pub(crate) struct Recover {
     /// The data directory or s3://BUCKET/PREFIX of the file system.

@@ -102,7 +102,7 @@ impl Outgoing<'_> {
             }
             Err(failure) => {
                 tracing::warn!(
-                    "the server refuses operations that this client has acknowledged: {failure:?}; fsync reports what is lost"
+                    "the server refuses operations that this client has acknowledged: {failure:?}; fsync reports the loss"
                 );
             }
             Ok(_) => {}

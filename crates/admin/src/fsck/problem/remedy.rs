@@ -50,7 +50,7 @@ impl Problem {
             Problem::BadList { default: true, .. } => "remove the list",
             Problem::BadList { default: false, .. } => "remove the list, and take the group's rights away",
             Problem::SizeWithoutBlocks { .. } => {
-                "write the bytes that there are; what is missing reads as zeros"
+                "write the bytes that there are; missing bytes read as zeros"
             }
             Problem::WrongAllocation { .. } => "write the bytes that there are",
             Problem::ContentPastEnd { .. } => "make the file as long as its content",

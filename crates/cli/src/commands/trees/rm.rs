@@ -92,7 +92,7 @@ fn removable(args: &Rm, said: &Said, client: &chiton_client::Client) -> Outcome<
     let place = said.place(client)?;
     if place.name.is_none() {
         return Err(Failure::failed(format!(
-            "cannot remove {shown}: it is the root of the file system; name what is in it"
+            "cannot remove {shown}: it is the root of the file system; name the files in it"
         )));
     }
     if place.attr.kind == Kind::Dir && !args.recursive {
