@@ -80,7 +80,7 @@ impl Batch {
 
 /// Batches that the reader has made and the sender has not yet taken.
 #[derive(Default)]
-struct Shelf {
+struct BatchQueue {
     batches: VecDeque<Batch>,
     /// The reader is through, and how.
     end: Option<Result<(), RealmError>>,
@@ -90,7 +90,7 @@ struct Shelf {
 
 #[derive(Default)]
 struct Handoff {
-    shelf: Mutex<Shelf>,
+    queue: Mutex<BatchQueue>,
     changed: Condvar,
 }
 
@@ -114,7 +114,7 @@ impl Batches {
         let body = move || {
             let mut put = |batch| shared.put(batch);
             let end = read_batches(&*place, after, first, cut, &mut put);
-            shared.shelf.lock().end = Some(end);
+            shared.queue.lock().end = Some(end);
             shared.changed.notify_all();
         };
         let reader = thread::spawn("chiton-batches", body).expect("a thread can be started");
@@ -123,23 +123,23 @@ impl Batches {
 
     /// The next one; `None` after the last.
     pub(crate) fn next(&mut self) -> Result<Option<Batch>, RealmError> {
-        let mut shelf = self.handoff.shelf.lock();
+        let mut queue = self.handoff.queue.lock();
         loop {
-            if let Some(batch) = shelf.batches.pop_front() {
+            if let Some(batch) = queue.batches.pop_front() {
                 self.handoff.changed.notify_all();
                 return Ok(Some(batch));
             }
-            if let Some(end) = &shelf.end {
+            if let Some(end) = &queue.end {
                 return end.clone().map(|()| None);
             }
-            self.handoff.changed.wait(&mut shelf);
+            self.handoff.changed.wait(&mut queue);
         }
     }
 }
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        self.handoff.shelf.lock().abandoned = true;
+        self.handoff.queue.lock().abandoned = true;
         self.handoff.changed.notify_all();
         if let Some(reader) = self.reader.take() {
             // A reader that panicked has logged it.
@@ -151,14 +151,14 @@ impl Drop for Batches {
 impl Handoff {
     /// Waits for room. Returns false if the sender has stopped.
     fn put(&self, batch: Batch) -> bool {
-        let mut shelf = self.shelf.lock();
-        while shelf.batches.len() >= AHEAD && !shelf.abandoned {
-            self.changed.wait(&mut shelf);
+        let mut queue = self.queue.lock();
+        while queue.batches.len() >= AHEAD && !queue.abandoned {
+            self.changed.wait(&mut queue);
         }
-        if shelf.abandoned {
+        if queue.abandoned {
             return false;
         }
-        shelf.batches.push_back(batch);
+        queue.batches.push_back(batch);
         self.changed.notify_all();
         true
     }

@@ -15,7 +15,7 @@ type Layer = u32;
 
 /// The last journals that changed an inode.
 #[derive(Clone, Copy, Debug, Default)]
-struct Doings {
+struct LastChanges {
     /// Made it, or changed its content or attributes.
     changed: Option<Layer>,
     /// Did anything to it, its names included.
@@ -27,7 +27,7 @@ struct Doings {
 /// The last journal that changed each inode and name.
 #[derive(Debug, Default)]
 pub(crate) struct Provenance {
-    inodes: HashMap<Ino, Doings>,
+    inodes: HashMap<Ino, LastChanges>,
     names: HashMap<(Ino, Name), Layer>,
 }
 

@@ -71,7 +71,7 @@ impl Engine {
         match result {
             Ok(mut answer) => {
                 if self.subtrees.are_used {
-                    self.veil(task.session, &mut answer);
+                    self.hide_above(task.session, &mut answer);
                 }
                 Step::Done(self.reply(task.request.id, Ok(answer), m))
             }

@@ -306,23 +306,25 @@ impl Engine {
     }
 
     /// Leaves out of an answer what lies above the client's root, and notes the blocks that it shows.
-    pub(crate) fn veil(&mut self, session: SessionId, answer: &mut Answer) {
+    pub(crate) fn hide_above(&mut self, session: SessionId, answer: &mut Answer) {
         let Some(Limit::Below(below)) = self.clients.sessions.get_mut(session).map(|s| &mut s.limit) else {
             return;
         };
         let Some(root) = below.root else { return };
-        let veil = |attr: &mut Attr| {
+        let hide_above = |attr: &mut Attr| {
             if attr.ino == root {
                 attr.parent = root;
             }
         };
-        let outcome = |outcome: &mut Outcome| outcome.attr.iter_mut().for_each(veil);
+        let outcome = |outcome: &mut Outcome| outcome.attr.iter_mut().for_each(hide_above);
         match answer {
             Answer::Op { outcome: done, .. } => outcome(done),
             Answer::Batch(results) => results.iter_mut().flatten().for_each(|(_, done)| outcome(done)),
-            Answer::Names { attr, .. } | Answer::Attr { attr, .. } | Answer::Lease { attr, .. } => veil(attr),
+            Answer::Names { attr, .. } | Answer::Attr { attr, .. } | Answer::Lease { attr, .. } => {
+                hide_above(attr)
+            }
             Answer::Map { attr, content, .. } => {
-                veil(attr);
+                hide_above(attr);
                 if let Content::Extents { extents, .. } = content {
                     if below.blocks.len() + extents.len() > BLOCKS_MAX {
                         below.blocks.clear();
@@ -330,14 +332,17 @@ impl Engine {
                     below.blocks.extend(extents.iter().map(|extent| extent.block));
                 }
             }
-            Answer::Resolved(resolved) => resolved.inodes.iter_mut().for_each(|(attr, _)| veil(attr)),
+            Answer::Resolved(resolved) => resolved.inodes.iter_mut().for_each(|(attr, _)| hide_above(attr)),
             Answer::Entries { entries, .. } => {
-                entries.iter_mut().filter_map(|entry| entry.attr.as_mut()).for_each(|(attr, _)| veil(attr));
+                entries
+                    .iter_mut()
+                    .filter_map(|entry| entry.attr.as_mut())
+                    .for_each(|(attr, _)| hide_above(attr));
             }
             Answer::Stats(stats) => {
                 for stat in stats.iter_mut().flatten() {
                     if let Stat::Attr { attr, .. } = stat {
-                        veil(attr);
+                        hide_above(attr);
                     }
                 }
             }

@@ -54,12 +54,12 @@ pub(crate) struct Rest {
 struct Put {
     header: SegmentHeader,
     bytes: Vec<u8>,
-    landing: Landing,
+    range: PutRange,
 }
 
 /// The position to confirm when an object has landed.
 #[derive(Clone, Copy)]
-struct Landing {
+struct PutRange {
     first: Position,
     last: Position,
     frames_bytes: usize,
@@ -75,7 +75,7 @@ struct Lane {
 #[derive(Default)]
 struct LaneState {
     puts: VecDeque<Put>,
-    landed: BTreeMap<u64, Landing>,
+    landed: BTreeMap<u64, PutRange>,
     /// Objects dispatched and not yet confirmed.
     out_count: usize,
     ended: bool,
@@ -114,11 +114,11 @@ fn dispatch(
     let mut confirmed = claimed;
     let mut interval_passed = false;
     loop {
-        while let Some(landing) = lane.landed(confirmed + 1) {
+        while let Some(range) = lane.landed(confirmed + 1) {
             confirmed += 1;
-            catalog.add(confirmed, landing.first);
-            tail.hooks.witness(landing.last)?;
-            tail.confirm(landing.last, landing.frames_bytes, None);
+            catalog.add(confirmed, range.first);
+            tail.hooks.witness(range.last)?;
+            tail.confirm(range.last, range.frames_bytes, None);
         }
         let slots = if confirmed == claimed { 1 } else { tail.options.dispatch_size };
         let has_slot = lane.out_count() < slots;
@@ -165,7 +165,7 @@ impl Rest {
         if self.from == self.frames.len() {
             *self = Rest::default();
         }
-        Put { header: *header, bytes, landing: Landing { first, last: *dispatched, frames_bytes } }
+        Put { header: *header, bytes, range: PutRange { first, last: *dispatched, frames_bytes } }
     }
 }
 
@@ -204,11 +204,11 @@ impl Lane {
         self.state.lock().landed.contains_key(&number)
     }
 
-    fn landed(&self, number: u64) -> Option<Landing> {
+    fn landed(&self, number: u64) -> Option<PutRange> {
         let mut state = self.state.lock();
-        let landing = state.landed.remove(&number)?;
+        let range = state.landed.remove(&number)?;
         state.out_count -= 1;
-        Some(landing)
+        Some(range)
     }
 
     /// `slots`: as many may be under way.
@@ -250,7 +250,7 @@ impl Lane {
                     Err(error) => return tail.report(error),
                 }
             }
-            self.state.lock().landed.insert(put.header.segment, put.landing);
+            self.state.lock().landed.insert(put.header.segment, put.range);
             tail.poke();
         }
     }

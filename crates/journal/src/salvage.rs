@@ -19,7 +19,7 @@ use crate::reader::{Frame, SegmentReader};
 
 /// Bytes that are no whole frame.
 #[derive(Clone, Debug)]
-pub(crate) struct Bad {
+pub(crate) struct DamagedBytes {
     pub(crate) damage: Damage,
     pub(crate) bytes: u64,
     /// The number of events in the bad frame's header.
@@ -39,7 +39,7 @@ pub(crate) struct Run<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Salvage<'a> {
     pub(crate) runs: Vec<Run<'a>>,
-    pub(crate) bads: Vec<Bad>,
+    pub(crate) bads: Vec<DamagedBytes>,
     /// Positions behind damage are derived from the headers of bad frames, or from the assumption that the
     /// segment's end is complete.
     pub(crate) assumed: bool,
@@ -63,7 +63,7 @@ pub(crate) fn salvage<'a>(mut reader: SegmentReader<'a>, bytes: &'a [u8]) -> Sal
                 let claimed = frame::hop(&bytes[start..])
                     .filter(|(hop, _)| resume == Some(start + hop))
                     .map(|(_, events)| events);
-                salvage.bads.push(Bad { damage, bytes: (end - start) as u64, claimed });
+                salvage.bads.push(DamagedBytes { damage, bytes: (end - start) as u64, claimed });
                 salvage.runs.push(Run::default());
                 match resume {
                     Some(offset) => reader.resume_at(offset),

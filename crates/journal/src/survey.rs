@@ -16,7 +16,7 @@ use crate::error::JournalError;
 use crate::place::{Place, PlaceError};
 use crate::reader::{Frame, SegmentReader};
 use crate::replay::Progress;
-use crate::salvage::{Bad, salvage};
+use crate::salvage::{DamagedBytes, salvage};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// The role of a segment in the journal.
@@ -457,7 +457,7 @@ impl<E: From<JournalError>> Walk<'_, E> {
     }
 
     /// Damage with nothing whole behind it in its segment.
-    fn tail(&mut self, bad: &Bad, next: Position, end: Option<Position>) -> Result<(), E> {
+    fn tail(&mut self, bad: &DamagedBytes, next: Position, end: Option<Position>) -> Result<(), E> {
         if end == Some(next) {
             // The next segment continues at the end of this one: the torn frames are void.
             return Ok(());

@@ -77,11 +77,15 @@ impl<'a> Merge<'a> {
     pub(crate) fn merge_dir(&mut self, ino: Ino, time: Time) -> Found<&'a Inode> {
         Ok(match self.locate(ino)? {
             Located::Live(inode) if inode.kind() == Kind::Dir => Ok(inode),
-            Located::Live(_) => Err(MergeStep::Skip(Skipped::Invalid("names in an inode that is no directory"))),
+            Located::Live(_) => {
+                Err(MergeStep::Skip(Skipped::Invalid("names in an inode that is no directory")))
+            }
             Located::Removed(inode) if inode.kind() == Kind::Dir => {
                 Err(self.bring_back(inode, ConflictKind::EditDelete, time, self.ctx.is_open)?)
             }
-            Located::Removed(_) => Err(MergeStep::Skip(Skipped::Invalid("names in an inode that is no directory"))),
+            Located::Removed(_) => {
+                Err(MergeStep::Skip(Skipped::Invalid("names in an inode that is no directory")))
+            }
             Located::Gone => Err(MergeStep::Skip(Skipped::Gone)),
             Located::Outside => Err(MergeStep::Skip(Skipped::Outside)),
         })

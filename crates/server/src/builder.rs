@@ -64,7 +64,7 @@ pub(crate) struct Builder {
 }
 
 /// An engine over its rows, and what the role decides about the rest.
-struct Ground {
+struct Prepared {
     kind: Kind,
     plate: PlateId,
     info: FilesystemInfo,
@@ -126,7 +126,7 @@ impl Builder {
         let Builder { options, world, pool, peers, reserve, is_held } = self;
         let m = Moment { now: world.now(), mono: world.monotonic(), ..Moment::default() };
         let mut phases = Phases::begin(&*world);
-        let mut ground = match part {
+        let mut prepared = match part {
             Part::Serving { info, plate, stores } => {
                 serving((info, plate, stores), &options, &m, &mut |step| phases.done(step, &*world))?
             }
@@ -134,31 +134,32 @@ impl Builder {
             Part::Preview { info, rows } => preview(info, rows, &options, &m)?,
         };
         // A checkpoint of each plate fits the reserve, and so do their segments.
-        let reserved = reserve.as_ref().map_or(0, |reserve| reserve.wanted() / u64::from(ground.info.plates));
+        let reserved =
+            reserve.as_ref().map_or(0, |reserve| reserve.wanted() / u64::from(prepared.info.plates));
         let mut journal_options = options.journal;
         if reserve.is_some() {
             journal_options.segment_bytes = reserve::segment_bytes(reserved, journal_options.segment_bytes);
         }
-        let place = Arc::new(Severable::new(ground.stores.place.clone()));
-        let identity = Identity { journal: ground.journal, epoch: EPOCH, nonce: world.random() };
-        let journal = open_journal(&ground, &place, identity, journal_options, &options)?;
+        let place = Arc::new(Severable::new(prepared.stores.place.clone()));
+        let identity = Identity { journal: prepared.journal, epoch: EPOCH, nonce: world.random() };
+        let journal = open_journal(&prepared, &place, identity, journal_options, &options)?;
         phases.done("journal", &*world);
 
         let began = world.monotonic();
-        let replayed = ground.replay(&place, &options, &m)?;
+        let replayed = prepared.replay(&place, &options, &m)?;
         let spent = world.monotonic().saturating_sub(began);
         phases.done("replay", &*world);
-        let rate = match ground.kind {
+        let rate = match prepared.kind {
             Kind::Serving => ReplayRate::measured(replayed, spent),
             Kind::Decoupled(_) | Kind::Preview => ReplayRate::ASSUMED,
         };
         if rate.measured {
             let (events, seconds) = (replayed.events, spent.as_secs_f64());
-            let whose = ground.journal_name();
+            let whose = prepared.journal_name();
             (options.log)(&format!("replayed {events} events of {whose} in {seconds:.1} s"));
         }
         let opened = Moment { now: world.now(), mono: world.monotonic(), ..m };
-        let session_ids = ground.begin(&journal, m.mono, &opened)?;
+        let session_ids = prepared.begin(&journal, m.mono, &opened)?;
         phases.done("reserve", &*world);
 
         let bytes_max = if reserved == 0 { u64::MAX } else { reserved / 4 * 3 };
@@ -172,8 +173,8 @@ impl Builder {
         };
         let ended_ms = world.monotonic().as_millis() as u64;
         let replayed_events = replayed.events;
-        let replayed = if ground.kind.has_checkpoints() { replayed } else { ReplayLoad::default() };
-        let Ground { kind, plate, info, stores, meta, engine, stored, writer, .. } = ground;
+        let replayed = if prepared.kind.has_checkpoints() { replayed } else { ReplayLoad::default() };
+        let Prepared { kind, plate, info, stores, meta, engine, stored, writer, .. } = prepared;
         let engine = EngineLock::new(engine, &kind);
         let latency = Latency::new(&options, plate, &world);
         let plate = Arc::new(Plate {
@@ -226,7 +227,7 @@ fn serving(
     options: &ServerOptions,
     m: &Moment,
     done: &mut dyn FnMut(&'static str),
-) -> Result<Ground, StartError> {
+) -> Result<Prepared, StartError> {
     let Stores { objects, open_meta, place, objects_address } = stores;
     let meta = Meta::open(open_meta).map_err(|e| store_error(&e))?;
     done("store");
@@ -237,10 +238,10 @@ fn serving(
     done("rows");
     let journal = info.journal_of(plate);
     let stores = Stores { objects, open_meta: nothing_to_open(), place, objects_address };
-    Ok(Ground { kind: Kind::Serving, plate, info, stores, meta, engine, stored, journal, writer })
+    Ok(Prepared { kind: Kind::Serving, plate, info, stores, meta, engine, stored, journal, writer })
 }
 
-fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> Result<Ground, StartError> {
+fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> Result<Prepared, StartError> {
     let settings = options.engine_settings((PlateId(0), Plates::one(subtree.shards)), subtree.root);
     let mut ns = Namespace::of_subtree(subtree.root, subtree.inode_count);
     ns.keep_to(subtree.own_shards);
@@ -255,7 +256,7 @@ fn decoupled(subtree: DecoupledSubtree, options: &ServerOptions, m: &Moment) -> 
         monitor: None,
     };
     let no_rows: Arc<dyn Metastore> = Arc::new(MemoryMetastore::new());
-    Ok(Ground {
+    Ok(Prepared {
         kind: Kind::Decoupled(subtree.base),
         plate: PlateId(0),
         info,
@@ -273,13 +274,13 @@ fn preview(
     rows: Arc<dyn Metastore>,
     options: &ServerOptions,
     m: &Moment,
-) -> Result<Ground, StartError> {
+) -> Result<Prepared, StartError> {
     let settings = Settings {
         sessions_max: usize::MAX,
         ..options.engine_settings((PlateId(0), Plates::one(info.shards)), Ino::ROOT)
     };
     let (engine, stored) = engine_over(&rows, &info, settings, m)?;
-    Ok(Ground {
+    Ok(Prepared {
         kind: Kind::Preview,
         plate: PlateId(0),
         meta: Meta::open(Box::new(move || Ok(rows.clone()))).map_err(|e| store_error(&e))?,
@@ -308,19 +309,19 @@ fn nothing_to_open() -> crate::stores::OpenMeta {
 }
 
 fn open_journal(
-    ground: &Ground,
+    prepared: &Prepared,
     place: &Arc<Severable>,
     identity: Identity,
     journal_options: chiton_journal::Options,
     options: &ServerOptions,
 ) -> Result<Journal, StartError> {
-    let stored = ground.stored;
+    let stored = prepared.stored;
     let failed = |e: &dyn std::fmt::Display| StartError::Failed(e.to_string());
-    if matches!(ground.kind, Kind::Preview) {
+    if matches!(prepared.kind, Kind::Preview) {
         reset(&**place, identity, stored.next()).map_err(|e| failed(&e))?;
     }
     let opened = Journal::open(place.clone(), identity, journal_options);
-    let (journal, recovered) = match (opened, &ground.kind) {
+    let (journal, recovered) = match (opened, &prepared.kind) {
         (Ok(opened), _) => opened,
         (Err(JournalError::Absent), Kind::Decoupled(_)) if stored == Position(0) => {
             return Journal::create(place.clone(), identity, journal_options).map_err(|e| failed(&e));
@@ -328,15 +329,15 @@ fn open_journal(
         (Err(error), Kind::Decoupled(_)) => return Err(StartError::Corrupt(error.to_string())),
         (Err(error), Kind::Serving | Kind::Preview) => return Err(journal_error(&error, stored)),
     };
-    if let (Some(torn), Kind::Serving) = (&recovered.torn, &ground.kind) {
+    if let (Some(torn), Kind::Serving) = (&recovered.torn, &prepared.kind) {
         (options.log)(&format!(
             "the last commit of {} was cut off by the crash, which is harmless: {torn}",
-            ground.journal_name()
+            prepared.journal_name()
         ));
     }
     let last = recovered.last_position;
     if last < stored {
-        return Err(StartError::Corrupt(match ground.kind {
+        return Err(StartError::Corrupt(match prepared.kind {
             Kind::Decoupled(_) => {
                 format!("the journal ends at {last}, and the server has it up to {stored}")
             }
@@ -350,7 +351,7 @@ fn open_journal(
     Ok(journal)
 }
 
-impl Ground {
+impl Prepared {
     /// The journal, for the log.
     fn journal_name(&self) -> String {
         match self.info.plates {
@@ -366,7 +367,7 @@ impl Ground {
         options: &ServerOptions,
         m: &Moment,
     ) -> Result<ReplayLoad, StartError> {
-        let Ground { kind, meta, engine, stored, .. } = self;
+        let Prepared { kind, meta, engine, stored, .. } = self;
         let store = meta.get();
         let fetch = |needs: &[Need]| -> Result<Vec<Fetched>, StartError> {
             match kind.base() {

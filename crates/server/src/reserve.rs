@@ -232,12 +232,12 @@ impl Reserve {
 }
 
 /// A journal's place whose writes live on the reserve where the disk has no space.
-pub(crate) struct Relieved {
+pub(crate) struct ReservedPlace {
     pub(crate) place: Arc<dyn Place>,
     pub(crate) reserve: Arc<Reserve>,
 }
 
-impl Relieved {
+impl ReservedPlace {
     fn write(
         &self,
         bytes: usize,
@@ -253,7 +253,7 @@ impl Relieved {
     }
 }
 
-impl Place for Relieved {
+impl Place for ReservedPlace {
     fn shape(&self) -> Shape {
         self.place.shape()
     }

@@ -16,7 +16,7 @@ use crate::address::DataAddress;
 use crate::bucket::Bucket;
 use crate::error::StartError;
 use crate::format::{PLATES_FOLDER, STORES_FOLDER};
-use crate::reserve::{self, Relieved, Reserve};
+use crate::reserve::{self, Reserve, ReservedPlace};
 use crate::view::View;
 
 /// What the metadata store may need to open.
@@ -120,7 +120,7 @@ impl Stores {
 
     /// Has journal and metadata store live on the reserve where the disk has no space.
     pub(crate) fn live_on(&mut self, reserve: &Arc<Reserve>) {
-        self.place = Arc::new(Relieved { place: self.place.clone(), reserve: reserve.clone() });
+        self.place = Arc::new(ReservedPlace { place: self.place.clone(), reserve: reserve.clone() });
         let no_store: OpenMeta = Box::new(|| unreachable!("replaced at once"));
         let open = std::mem::replace(&mut self.open_meta, no_store);
         let reserve = reserve.clone();

@@ -41,9 +41,9 @@ impl Connection {
         timeout: Duration,
     ) -> Result<(Connection, Welcome), OpenError> {
         assert_eq!(hello.channel, Channel::Main, "a main channel says so in its hello");
-        let shaken = shake(address, credentials, hello, timeout)?;
-        let connection = Connection { mux: Arc::new(Mux::new(shaken.stream, shaken.reader)) };
-        Ok((connection, shaken.welcome))
+        let greeted = shake(address, credentials, hello, timeout)?;
+        let connection = Connection { mux: Arc::new(Mux::new(greeted.stream, greeted.reader)) };
+        Ok((connection, greeted.welcome))
     }
 
     /// An id that no other request of this connection got from here.

@@ -67,7 +67,7 @@ impl From<Malformed> for OpenError {
 }
 
 /// A connection whose [`Welcome`] is `Accepted`. The reader may hold what the server sent right behind it.
-pub(crate) struct Shaken {
+pub(crate) struct Greeted {
     pub(crate) stream: Stream,
     pub(crate) reader: FrameReader,
     pub(crate) welcome: Welcome,
@@ -79,7 +79,7 @@ pub(crate) fn shake(
     credentials: Option<&Credentials>,
     hello: &Hello,
     timeout: Duration,
-) -> Result<Shaken, OpenError> {
+) -> Result<Greeted, OpenError> {
     greet(address.secure(credentials, timeout)?, address, hello, timeout)
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn greet(
     address: &Address,
     hello: &Hello,
     timeout: Duration,
-) -> Result<Shaken, OpenError> {
+) -> Result<Greeted, OpenError> {
     let mut out = Vec::new();
     put_frame(&mut out, FrameKind::Hello, |out| hello.encode(out)).expect("a hello fits a frame");
     stream.set_recv_timeout(Some(timeout))?;
@@ -126,7 +126,7 @@ pub(crate) fn greet(
     };
     stream.set_recv_timeout(None)?;
     match welcome {
-        Welcome::Accepted { .. } => Ok(Shaken { stream, reader, welcome }),
+        Welcome::Accepted { .. } => Ok(Greeted { stream, reader, welcome }),
         Welcome::Refused { reason, message } => Err(OpenError::Refused { reason, message }),
         Welcome::Elsewhere { epoch, addresses } => Err(OpenError::Elsewhere { epoch, addresses }),
     }

@@ -37,13 +37,13 @@ impl RecallChannel {
         timeout: Duration,
     ) -> Result<(RecallChannel, Welcome), OpenError> {
         assert_eq!(hello.channel, Channel::Recall, "a recall channel says so in its hello");
-        let shaken = shake(address, credentials, hello, timeout)?;
+        let greeted = shake(address, credentials, hello, timeout)?;
         let channel = RecallChannel {
-            stream: shaken.stream,
-            reader: Mutex::new(shaken.reader),
+            stream: greeted.stream,
+            reader: Mutex::new(greeted.reader),
             writing: Mutex::new(()),
         };
-        Ok((channel, shaken.welcome))
+        Ok((channel, greeted.welcome))
     }
 
     /// The next recall; waits for it.

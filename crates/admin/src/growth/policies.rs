@@ -67,11 +67,11 @@ impl Policies {
     /// Settings that so many plates do not carry out: the subtree, the setting, and the commands that change it.
     pub(super) fn obstacles(&self, plates: u16) -> Vec<String> {
         let support = if plates > 1 { Support::PLATES } else { Support::LOCAL };
-        let meanings = Meanings::of(self, support);
+        let resolved = ResolvedPolicies::of(self, support);
         let mut all = Vec::new();
         for carried in self.0.values() {
-            let Some((file, fault)) = meanings.fault(&carried.change) else { continue };
-            if !sets_a_level(&file) && meanings.is_refused_around(&carried.change) {
+            let Some((file, fault)) = resolved.fault(&carried.change) else { continue };
+            if !sets_a_level(&file) && resolved.is_refused_around(&carried.change) {
                 continue;
             }
             let at = shown(&carried.path);
@@ -91,10 +91,10 @@ impl Policies {
 
     /// The subtrees which clients could decouple and which get several plates: then the cluster refuses to decouple them.
     pub(super) fn parted(&self, rows: &dyn Metastore, plates: Plates) -> Result<Vec<String>, GrowError> {
-        let meanings = Meanings::of(self, Support::PLATES);
+        let resolved = ResolvedPolicies::of(self, Support::PLATES);
         let mut parted = Vec::new();
         for (ino, carried) in &self.0 {
-            let policy = meanings.of_directory(*ino);
+            let policy = resolved.of_directory(*ino);
             let stays = policy.consistency() != Consistency::Strong || policy.placement == Placement::Near;
             if stays && !self.is_on_one_plate(rows, plates, *ino)? {
                 parted.push(shown(&carried.path));
@@ -142,20 +142,20 @@ pub(super) fn path_of_dir(rows: &dyn Metastore, dir: Ino) -> Result<Option<Vec<u
 }
 
 /// The meaning of the policies.
-struct Meanings<'a> {
+struct ResolvedPolicies<'a> {
     policies: &'a Policies,
     support: Support,
     by_root: BTreeMap<Ino, Arc<Policy>>,
 }
 
-impl<'a> Meanings<'a> {
-    fn of(policies: &'a Policies, support: Support) -> Meanings<'a> {
-        let mut meanings = Meanings { policies, support, by_root: BTreeMap::new() };
+impl<'a> ResolvedPolicies<'a> {
+    fn of(policies: &'a Policies, support: Support) -> ResolvedPolicies<'a> {
+        let mut resolved = ResolvedPolicies { policies, support, by_root: BTreeMap::new() };
         for root in policies.0.keys() {
             // From this policy up to one that is resolved; of damaged rows, up to the first that comes twice.
             let (mut chain, mut at) = (Vec::new(), *root);
             while let Some(carried) = policies.0.get(&at)
-                && !meanings.by_root.contains_key(&at)
+                && !resolved.by_root.contains_key(&at)
                 && !chain.contains(&at)
             {
                 chain.push(at);
@@ -163,12 +163,12 @@ impl<'a> Meanings<'a> {
             }
             while let Some(at) = chain.pop() {
                 let change = &policies.0[&at].change;
-                let around = meanings.around(change);
+                let around = resolved.around(change);
                 let policy = read(change, &around).map_or(around, |(_, policy)| Arc::new(policy));
-                meanings.by_root.insert(at, policy);
+                resolved.by_root.insert(at, policy);
             }
         }
-        meanings
+        resolved
     }
 
     fn of_directory(&self, root: Ino) -> Arc<Policy> {

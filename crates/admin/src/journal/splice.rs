@@ -47,7 +47,7 @@ pub fn splice(
     }
     // The journal is read twice: the meaning of a path depends on earlier events, so the first pass decides and the
     // second erases.
-    let mut doomed = Doomed::default();
+    let mut erased = ErasedRanges::default();
     let mut seen = filter.begin(store)?;
     let mut done = Spliced::default();
     let mut decide = |frame: &Frame<'_>| -> Result<Option<Vec<u8>>, JournalToolError> {
@@ -56,7 +56,7 @@ pub fn splice(
         for (position, event) in &events {
             let is_erased = matches!(event, Event::Skipped { .. });
             if seen.matches(*position, &frame.header, event)? && !is_erased {
-                doomed.push(*position);
+                erased.push(*position);
                 (hit, done.events) = (true, done.events + 1);
             }
         }
@@ -68,13 +68,13 @@ pub fn splice(
         return Ok(done);
     }
     let mut change = |frame: &Frame<'_>| -> Result<Option<Vec<u8>>, JournalToolError> {
-        if !doomed.any_in(frame.first, frame.last()) {
+        if !erased.any_in(frame.first, frame.last()) {
             return Ok(None);
         }
         let events = events_of(frame).map_err(|e| unreadable(frame, &e))?;
         let mut payload = Vec::with_capacity(frame.payload.len());
         for (position, event) in &events {
-            let event = if doomed.any_in(*position, *position) { &Event::NOTHING } else { event };
+            let event = if erased.any_in(*position, *position) { &Event::NOTHING } else { event };
             event.encode(&mut payload);
         }
         Ok(Some(payload))
@@ -85,9 +85,9 @@ pub fn splice(
 
 /// Positions as ranges, because erased events are seldom scattered.
 #[derive(Default)]
-struct Doomed(Vec<(Position, Position)>);
+struct ErasedRanges(Vec<(Position, Position)>);
 
-impl Doomed {
+impl ErasedRanges {
     fn push(&mut self, position: Position) {
         match self.0.last_mut().filter(|(_, last)| last.next() == position) {
             Some((_, last)) => *last = position,
