@@ -20,7 +20,7 @@ impl Client {
     /// the handle.
     ///
     /// # Errors
-    /// As open(2). A symbolic link under that name is [`Refusal::Loop`]: who resolves paths has followed it.
+    /// As open(2). A symbolic link under that name is [`Refusal::Loop`]: a caller that resolves paths has followed it.
     pub fn create(
         &self,
         caller: &Caller<'_>,

@@ -5,7 +5,7 @@
 //!                                             else two moves: 1 to b, 2 to a, each meeting what is there
 //! ```
 //!
-//! Invariant: neither of the two is in the way of the other: who stands where the other goes is moved first.
+//! Invariant: neither of the two is in the way of the other: the one that stands where the other goes is moved first.
 
 use chiton_model::merge::Place;
 use chiton_model::{Event, Over};

@@ -44,7 +44,7 @@ record! {
         pub generation: u32 as Fixed,
         /// The session of that client.
         pub owner: SessionId,
-        /// Who that is.
+        /// Its identity: host, process, mount point.
         pub identity: String as ShortText,
         /// The user who began it.
         pub uid: u32 as Fixed,
@@ -94,7 +94,7 @@ record! {
         pub generation: u32 as Fixed,
         /// Its session.
         pub owner: SessionId,
-        /// Who that is.
+        /// Its identity: host, process, mount point.
         pub identity: String as ShortText,
         /// Where the journal is from now on.
         pub journal_at: String as ShortText,

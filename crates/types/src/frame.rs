@@ -105,7 +105,7 @@ impl<'a> FrameBuilder<'a> {
     }
 
     /// Fills in the length only; returns the frame's bytes, prefix included. The journal fills in the checksum when it writes the
-    /// frame: who appends it may hold a lock.
+    /// frame: the writer that appends it may hold a lock.
     ///
     /// # Panics
     /// If the buffer was cut into the frame's fields or the body exceeds [`FRAME_BODY_BYTES_MAX`].

@@ -27,7 +27,7 @@ Examples:
   chiton policy set /mnt/chiton/scratch ramdisk     nothing below is durable, nothing waits for the disk
   chiton policy set /mnt/chiton/job my.yml          a policy of your own
   echo 'placement: near' | chiton policy set /mnt/chiton/build -
-  chiton policy explain /mnt/chiton/job/out         what holds there: who does what, who waits, what survives
+  chiton policy explain /mnt/chiton/job/out         the policy that holds there: its steps, waits and guarantees
   chiton policy list /mnt/chiton --history          all policies, and what changed when
   chiton policy rm /mnt/chiton/scratch              the policy of the directory around holds again
   chiton policy presets                             what ships

@@ -94,7 +94,7 @@ impl DirtyBuffer {
         budget.give_segment(next);
     }
 
-    /// Takes out the segment that reaches the end of a slot, if it is a good part of it: who writes on and on has left
+    /// Takes out the segment that reaches the end of a slot, if it is a good part of it: a caller that writes sequentially has left
     /// it behind.
     pub(super) fn take_full(&mut self, slot_end: u64, budget: &Budget) -> Option<Piece> {
         let (&start, segment) = self.segments.range(..slot_end).next_back()?;

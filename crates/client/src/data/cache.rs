@@ -1,7 +1,7 @@
 //! Parts of blocks that were read ahead. Blocks never change, so nothing here ever gets stale.
 //!
 //! Invariants:
-//! - A part is read at most once at a time; who wants it meanwhile waits for it.
+//! - A part is read at most once at a time; other readers wait for it meanwhile.
 //! - Bytes held never exceed the maximum (what readers still copy from not counted).
 
 use std::collections::BTreeMap;

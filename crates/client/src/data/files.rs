@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A file that is forgotten was clean; whatever lease the server thinks we have on it is then held for nothing, and
-//!   given up when asked for. Its state is that of nobody from then on: who still has it may do nothing in its name.
+//!   given up when asked for. Its state belongs to no session from then on: a thread that still has it may do nothing in its name.
 //! - `recall` returns only when nothing is left here that it asked back; it never waits for a lease.
 
 use std::collections::{BTreeMap, BTreeSet};

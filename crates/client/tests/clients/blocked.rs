@@ -1,4 +1,4 @@
-//! "Refusing must not slow the server": who is kept out of a decoupled subtree is told so once, and then knows it until it is over.
+//! "Refusing must not slow the server": a client that is kept out of a decoupled subtree hears so once, and then knows it until the decoupling ends.
 
 use chiton_client::{Client, OpenFlags};
 use chiton_types::{Cred, Ino, Mode, Refusal};
