@@ -433,7 +433,7 @@ impl Inner {
             match name.how {
                 NameUse::Given => self.now_named(at, name.name, ino, holds),
                 NameUse::Removed | NameUse::RemovedDir => self.now_named(at, name.name, None, holds),
-                // What is where now depends on how, and on whether both were one file: ask.
+                // Which inode is where now depends on how, and on whether both were one file: ask.
                 NameUse::Left | NameUse::Taken => drop(self.names.remove(&(at, name.name.clone()))),
             }
         }

@@ -215,7 +215,7 @@ impl Client {
         &self.service
     }
 
-    /// How many questions, operations and commits it has sent to servers so far. What keeps its sessions alive is not counted, and a
+    /// How many questions, operations and commits it has sent to servers so far. Messages that keep its sessions alive are not counted, and a
     /// request that is sent again counts once.
     pub fn messages(&self) -> u64 {
         self.service.messages()
@@ -468,7 +468,7 @@ impl Client {
         self.service.probe()
     }
 
-    /// What would be lost if client and server died now: bytes written and not handed over, and operations that are not
+    /// The loss if client and server died now: bytes written and not handed over, and operations that are not
     /// known to be durable.
     pub fn at_stake(&self) -> (usize, usize) {
         (self.files.dirty_bytes(), self.service.unsettled())

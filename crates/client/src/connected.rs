@@ -231,7 +231,7 @@ impl Drop for Connected {
             state.up.clone().map(|wire| (wire, closes, state.session.issue(&Cred::ROOT, Call::Bye)))
         };
         if let Some((wire, closes, bye)) = farewell {
-            // What was acknowledged stays with the server when the session ends in order.
+            // Acknowledged operations stay with the server when the session ends in order.
             drop(closes.map(|closes| wire.start(&closes)));
             drop(wire.call(&bye));
         }

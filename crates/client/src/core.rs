@@ -37,7 +37,7 @@ pub trait Invalidator: Send + Sync {
     fn inval_inode(&self, ino: Ino);
     /// Forget cached content of a file in this range of bytes.
     fn inval_range(&self, ino: Ino, range: Range<u64>);
-    /// A file is longer now. What the kernel takes for its end without asking is to be that, at least.
+    /// A file is longer now. The kernel must take at least this for its end, because it does not ask.
     fn grown(&self, ino: Ino, grown: Grown);
     /// Forget all names of a directory: the kernel keeps more than are remembered.
     fn inval_dir(&self, dir: Ino);
@@ -157,7 +157,7 @@ impl Core {
         if let Some((ino, name)) = op.xattr()
             && is_list(name)
         {
-            // What an access control list says is as what the mode says.
+            // An access control list is permissions, as the mode is.
             let change = AttrChange { mode: Some(Mode(0)), ..AttrChange::default() };
             return Op::SetAttr { ino, change };
         }

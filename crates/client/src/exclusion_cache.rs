@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// See the module.
 pub(crate) struct ExclusionCache(Arc<Knowing>);
 
-/// What it shares with calls that are under way.
+/// The state that it shares with calls that are under way.
 struct Knowing {
     inner: Arc<dyn Service>,
     world: SharedWorld,

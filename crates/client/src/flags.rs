@@ -2,7 +2,7 @@
 
 use chiton_types::access;
 
-/// What open(2) was asked for.
+/// The flags of an open(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OpenFlags {
     /// O_RDONLY, O_RDWR.

@@ -50,7 +50,7 @@ impl Client {
         !self.core.embedded && !self.core.cache.is_nothing()
     }
 
-    /// What a name stands for, as [`Client::lookup`] would answer, if that is known here under leases. Sends no message.
+    /// The inode of a name, as [`Client::lookup`] would answer, if that is known here under leases. Sends no message.
     pub fn remembered(&self, caller: &Caller<'_>, dir: Ino, name: &Name) -> Option<Lookup> {
         self.look_in_cache(caller, self.since(), dir, name)
     }

@@ -190,7 +190,7 @@ impl Client {
                 return Ok(Entry { attr, ..self.getattr(ino, fh)? });
             }
         } else {
-            // What was written before must not set the times after.
+            // Earlier writes must not set the times afterwards.
             self.files.push_inode(ino)?;
         }
         let op = Op::SetAttr { ino, change };

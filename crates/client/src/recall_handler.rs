@@ -95,7 +95,7 @@ impl Handler for RecallHandler {
         let may_be_dir = !is_file && core.cache.attr(ino).is_none_or(|attr| attr.kind == Kind::Dir);
         core.cache.recalled(ino);
         if let Some(invalidator) = core.invalidator.get().filter(|_| is_file) {
-            // What was stored into mappings is written back here before it is pushed from here.
+            // Bytes that programs stored into mappings are written back here before it is pushed from here.
             self.forget_pages(invalidator, ino);
         }
         self.files.recall(ino, keep);

@@ -63,7 +63,7 @@ struct Kept {
     boot: u64,
     count: u64,
     bytes: usize,
-    /// What each operation was answered with; empty while there is no answer. `None`: refused.
+    /// The answer to each operation; empty while there is no answer. `None`: refused.
     answers: Vec<Option<Again>>,
     /// Highest position in `answers`.
     last: Position,
@@ -509,7 +509,7 @@ fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u
     }
     for (at, (op, answer)) in original.call.ops().iter().zip(&kept.answers).enumerate() {
         if let Some(again) = answer {
-            // What has been closed since is not opened once more. What has not is, should the file have to be
+            // A file that has been closed since is not opened once more. What has not is, should the file have to be
             // made again: it could not be declared as open before.
             let open = opens.contains_key(&again.ino);
             push(Seq(original.seq.0 + at as u64), *again, Call::Op { op: op.clone(), open });

@@ -300,7 +300,7 @@ impl Clients {
             return Err(Stop::Missing(needs));
         }
         for (ino, count) in opens {
-            // What is gone is found out by whoever uses it.
+            // Its user finds out whether it is gone.
             if ns.attr(*ino).is_ok() {
                 self.opens.declare(*ino, slot, *count);
             }

@@ -165,7 +165,7 @@ impl Engine {
         for _ in 0..RUN_TASKS {
             let resend = match m.health {
                 Health::Good => self.clients.resends.tasks.pop_front(),
-                // What was answered before a crash is not lost because there is no space just now: all wait.
+                // Operations that were answered before a crash are not lost because there is no space just now: all wait.
                 _ if !self.clients.resends.tasks.is_empty() => return Progress::Idle,
                 _ => None,
             };

@@ -133,7 +133,7 @@ impl Engine {
             return Err(Refusal::NoSpace.into());
         }
         if call.slot != Slot::SERVER {
-            // What was answered before a crash is carried out again as it was, also where the end of a decoupling, after
+            // An operation that was answered before a crash is carried out again as it was, also where the end of a decoupling, after
             // which it was asked for, is lost.
             if call.again.is_none_or(|again| again.position == Position(0)) {
                 self.may_operate(call.op)?;
@@ -142,7 +142,7 @@ impl Engine {
                 self.shards.require_decoupling(call, &self.clients)?;
             }
         }
-        // What was answered before a restart took place before all that is declared: it takes nothing from anybody.
+        // An operation that was answered before a restart took place before all that is declared: it takes nothing from any client.
         let is_settled =
             self.clients.resends.is_running && call.again.is_some_and(|again| again.position > Position(0));
         if !is_settled {
@@ -233,7 +233,7 @@ impl Engine {
             }
         }
         self.late_carried_out(call, before.next());
-        // What changes nothing has no place of its own among the events. With that of the event before, it would be sent
+        // An operation that changes nothing has no place of its own among the events. With that of the event before, it would be sent
         // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
         // somebody removed that name, would rename.
         let position =
@@ -268,7 +268,7 @@ impl Engine {
         self.shards.may_change(m)
     }
 
-    /// What only the server may ask for, and whose blocks may be named. True if new blocks are.
+    /// Refuses operations that only the server may ask for, and blocks of other writers. True if new blocks are named.
     fn check_allowed(&self, call: &OpCall<'_>) -> Result<bool, Stop> {
         let is_server = call.slot == Slot::SERVER;
         if call.op.is_server_only() && !is_server {

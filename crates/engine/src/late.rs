@@ -213,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// What an operation rested on that was answered before is lost. If the refusal does not reach its client, the operation is sent once more: by then
+    /// An earlier answered operation on which this one rested is lost. If the refusal does not reach its client, the operation is sent once more: by then
     /// other clients may have changed what it would find.
     pub(crate) fn refuse_for_good(&mut self, call: &OpCall<'_>) {
         let (session, seq) = (call.session, call.seq);

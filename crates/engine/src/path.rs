@@ -37,7 +37,7 @@ pub(crate) struct Going {
     root: Ino,
     /// `..` of the root leads to itself: to no directory above it, if the client is limited to it.
     ends_at_root: bool,
-    /// The client asked another plate. What it has pending here by write-behind did not come before the question.
+    /// The client asked another plate. Its operations that are pending here by write-behind did not come before the question.
     is_carried: bool,
     pub(crate) passed: Resolved,
 }

@@ -117,7 +117,7 @@ pub(crate) struct Peers {
 struct Peer {
     /// Of its start that has greeted this one; 0 if none has.
     boot: u64,
-    /// It has answered the greeting of this start. What came before was for an earlier one.
+    /// It has answered the greeting of this start. Earlier messages were for an earlier one.
     has_answered: bool,
     /// Effects that it has not carried out durably, by number.
     owed: BTreeMap<u64, Owed>,
@@ -271,7 +271,7 @@ impl Peers {
     }
 
     fn hello(&self, to: PlateId, is_answer: bool) -> PeerMessage {
-        // What was carried out and is not durable is reported when it is.
+        // An effect that was carried out is reported when it is durable.
         PeerMessage::Hello { is_answer, boot: self.boot, carried_out: self.others[&to].reported }
     }
 
@@ -310,7 +310,7 @@ impl Peers {
         }
     }
 
-    /// What was answered before the start is carried out again.
+    /// Operations that were answered before the start are carried out again.
     pub(crate) fn open(&mut self, at: Position, durable: Position, queue: &mut Queue) {
         if self.opened_at.is_some() {
             return;
@@ -334,7 +334,7 @@ impl Engine {
         let Some(peers) = &mut self.peers else { return };
         peers.boot = boot;
         for peer in peers.others.values_mut() {
-            // What the journal held of it is durable.
+            // The journal's events of it are durable.
             peer.reported = peer.carried_out;
         }
         peers.restore_moves();
@@ -389,7 +389,7 @@ impl Engine {
             }
             PeerMessage::Guard { .. }
             | PeerMessage::Effect { .. }
-            // What says that no birth comes any more must not overtake a birth that waits for rows.
+            // The message that no birth comes any more must not overtake a birth that waits for rows.
             | PeerMessage::Open { .. }
             | PeerMessage::NotComing { .. }
             | PeerMessage::WantNumbers { .. }
@@ -458,7 +458,7 @@ impl Engine {
         let Some(peers) = &mut self.peers else { return };
         let peer = peers.others.get_mut(&from).expect("checked by the caller");
         if std::mem::replace(&mut peer.boot, boot) != boot {
-            // What was on its way to an earlier start is not lent to this one.
+            // Numbers that were on their way to an earlier start are not lent to this one.
             peer.lending.clear();
         }
         peer.sent = carried_out;

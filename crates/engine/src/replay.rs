@@ -197,7 +197,7 @@ impl Engine {
             session.dedup.record(*seq, Done::REFUSED);
         }
         if let Some(peers) = &mut self.peers {
-            // What the journal holds at a start is durable.
+            // The events in the journal at a start are durable.
             peers.note(event, Position(0));
         }
         if let (Event::Make { ino, .. }, Some(decoupled)) = (event, &mut self.decoupled) {

@@ -64,7 +64,7 @@ impl Task {
         }
     }
 
-    /// What another plate asks, if it is one that asks.
+    /// The question, if another plate asks.
     pub(crate) fn asked_by_peer(&self) -> Option<&(PlateId, PeerMessage)> {
         self.peer.as_deref()
     }

@@ -259,7 +259,7 @@ impl Namespace {
         }
         self.know_shared(event, &keeping);
         self.dirty.before_images.keeping = keeping;
-        // What is so for a moment only is no change.
+        // A change for a moment only is none.
         let passes = matches!(event, Event::Revert { to, .. } if to.temporary);
         let own = self.merging.map(|id| id.0).filter(|_| !passes);
         self.dirty.before_images.own = own.filter(|id| self.dirty.before_images.has_any(*id, None));
@@ -302,7 +302,7 @@ impl Namespace {
         }
     }
 
-    /// What the client did is added to what it knows.
+    /// Adds the client's own changes to the images.
     fn carry_over(&mut self) {
         self.dirty.before_images.keeping.clear();
         let Some(id) = self.dirty.before_images.own.take() else { return };

@@ -39,7 +39,7 @@ impl Namespace {
     }
 
     /// Encodes up to about `rows_max` rows of the checkpoint, as they were when it began; true when there are no more.
-    /// What was changed meanwhile, and is in no order, comes with the last.
+    /// Rows that were changed meanwhile, in no order, come with the last.
     pub fn checkpoint_take(&mut self, rows_max: usize, out: &mut Vec<RowChange>) -> bool {
         let end = out.len() + rows_max;
         while out.len() < end {

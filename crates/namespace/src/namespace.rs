@@ -192,13 +192,13 @@ impl Namespace {
         if self.dirty.active() {
             return Vec::new();
         }
-        // What a decoupled client may still read stays.
+        // Rows that a decoupled client may still read stay.
         let kept = self.dirty.before_images.blocks();
         let garbage = self.garbage.clean().map(|GarbageKey(block)| block);
         garbage.filter(|block| kept.binary_search(block).is_err()).take(max).collect()
     }
 
-    /// What to answer the caller after the events of a plan are applied.
+    /// The answer for the caller after the events of a plan are applied.
     pub fn outcome(&self, planned: Planned) -> Outcome {
         let attr = |ino: Ino| self.inodes.get(ino).map(Inode::attr);
         Outcome {

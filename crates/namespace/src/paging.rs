@@ -29,7 +29,7 @@ pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Where rows are fetched from.
 pub trait RowSource {
-    /// What reading can fail with.
+    /// The error of a read.
     type Error;
     /// The value under a key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;

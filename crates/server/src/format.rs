@@ -36,7 +36,7 @@ pub(crate) const PLATES_FOLDER: &str = "plates";
 /// The folder of journals and rows in a directory that several servers share.
 pub(crate) const STORES_FOLDER: &str = "stores";
 
-/// What is chosen when storage is formatted, for ever.
+/// The choices at the format of storage, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
     /// Number of shards, 1 to [`SHARDS_MAX`].

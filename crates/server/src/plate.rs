@@ -46,7 +46,7 @@ use crate::waiters::Waiters;
 /// While the journal's store is away, changes wait once so much of them is not durable.
 const PENDING_BYTES_MAX: usize = 64 << 20;
 
-/// What a plate is there for.
+/// The purpose of a plate.
 pub(crate) enum Kind {
     /// Serves a file system: what changes is checkpointed into its metadata store.
     Serving,

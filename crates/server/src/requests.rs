@@ -61,7 +61,7 @@ pub(crate) struct NeedsRows {
     begun: Option<Begun>,
 }
 
-/// What comes of requests that are carried out under one hold of the engine's lock.
+/// The results of requests that are carried out under one hold of the engine's lock.
 #[derive(Default)]
 struct Results {
     replies: Vec<Reply>,

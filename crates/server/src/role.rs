@@ -37,7 +37,7 @@ pub enum Role {
     },
 }
 
-/// What one plate is built from.
+/// The parts from which one plate is built.
 pub(crate) enum Part {
     Serving { info: FilesystemInfo, plate: PlateId, stores: Stores },
     Decoupled(DecoupledSubtree),
@@ -71,7 +71,7 @@ impl Role {
         }
     }
 
-    /// What each plate is built from, in their order; and the right to change the file system.
+    /// The parts from which each plate is built, in their order; and the right to change the file system.
     pub(crate) fn parts(self) -> (Vec<Part>, Option<Ownership>) {
         match self {
             Role::Serving { info, plates, ownership } => {

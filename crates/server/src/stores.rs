@@ -19,7 +19,7 @@ use crate::format::{PLATES_FOLDER, STORES_FOLDER};
 use crate::reserve::{self, Reserve, ReservedPlace};
 use crate::view::View;
 
-/// What the metadata store may need to open.
+/// The space that the metadata store may need to open, in bytes.
 const OPEN_META_BYTES: u64 = 1 << 20;
 
 /// Opens the metadata store; again after an error that asks for it.

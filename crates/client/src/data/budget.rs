@@ -38,7 +38,7 @@ struct State {
     closed: bool,
 }
 
-/// What the flusher is to do.
+/// Why the flusher wakes up, and its work then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WakeUp {
     /// Push what is old.

@@ -54,7 +54,7 @@ pub(super) struct Inner {
     pub(super) is_watched: bool,
     /// Attributes as the server answered them last.
     pub(super) attr: Attr,
-    /// What lies below everything that was written here.
+    /// The content below everything that was written here.
     pub(super) content: Content,
     /// When `content` was last asked for (monotonic).
     pub(super) content_at: Duration,
@@ -238,7 +238,7 @@ impl Inner {
     /// An answer that is as new as these attributes says what the first bytes are, to a question of that moment.
     pub(super) fn learn(&mut self, content: Stored, asked_at: Duration) {
         let is_changing = self.is_dirty() || self.in_flight || self.cloning > 0;
-        // What an answer does not say is asked for by the first read.
+        // The first read asks for the content that an answer does not have.
         if !is_changing && matches!(self.content, Content::Unknown) && self.content.install(content, 0) {
             self.content_at = asked_at;
         }

@@ -165,7 +165,7 @@ impl Files {
         };
         let has_content = {
             let inner = file.lock();
-            // What another handle wrote may be on its way to the server since it answered.
+            // Another handle's writes may be on their way to the server since it answered.
             inner.is_dirty() || inner.busy || inner.size > 0
         };
         if flags.truncate
@@ -195,8 +195,8 @@ impl Files {
         self.changes.note(ino);
     }
 
-    /// Ends a handle. What is dirty in the file is pushed; what cannot be pushed when its last handle ends is lost (its
-    /// error was, or is now, the last thing that can be said about it).
+    /// Ends a handle. Dirty bytes of the file are pushed; bytes that cannot be pushed when its last handle ends are lost (their
+    /// error was, or is now, the last thing that can be said about them).
     ///
     /// # Errors
     /// As [`Files::flush`].
@@ -529,7 +529,7 @@ impl Files {
             let why = inner.failure.unwrap_or(Refusal::Io);
             self.give_up(file.ino, &mut inner, why, unreported);
         }
-        // What a server in this process has in its memory need not be here a second time.
+        // Content that a server in this process has in its memory need not be here a second time.
         let is_small = inner.size == 0 || matches!(inner.content, Content::Inline(_));
         let is_worthless = is_small && self.service.is_embedded();
         drop(inner);

@@ -190,7 +190,7 @@ impl Files {
     }
 
     /// Gives a lease up: pushes what is dirty, then drops what is cached beyond `keep`. To be called on a thread that
-    /// holds nothing. What cannot be pushed is lost: EIO, or the store's reason, at the next flush, fsync or release of
+    /// holds nothing. Bytes that cannot be pushed are lost: EIO, or the store's reason, at the next flush, fsync or release of
     /// each handle, at the next fsync of the file, and at the next sync.
     pub fn recall(&self, ino: Ino, keep: LeaseMode) {
         if !self.is_linearizable() {

@@ -35,7 +35,7 @@ impl BlockIo for NearBlocks {
 
     fn read_into(&self, block: BlockId, offset: u32, into: &mut [u8]) -> Result<(), BlockError> {
         match self.near.read_into(block, offset, into) {
-            // What cannot be read here for whatever reason the server may still read, or name the reason.
+            // The server may still read a block that cannot be read here for whatever reason, or name the reason.
             Err(BlockError::Refused(..)) => self.server.read_into(block, offset, into),
             result => result,
         }

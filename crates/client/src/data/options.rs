@@ -39,7 +39,7 @@ pub struct FilesOptions {
     pub flush_interval: Duration,
     /// Files that are remembered although they are not open.
     pub idle_files_max: usize,
-    /// Number of the first block that is written. What a writer of an earlier life may have written lies below.
+    /// Number of the first block that is written. Blocks of a writer's earlier life lie below.
     pub first_block: u64,
     /// Threads that store blocks.
     pub upload_threads: usize,

@@ -86,7 +86,7 @@ impl Files {
                     inner.content = Content::Unknown;
                     drop(inner);
                     let (mut inner, _) = self.with_content(file, &cred, 0..1, true)?;
-                    // What was appended is at the new end by now.
+                    // Appended bytes are at the new end by now.
                     if inner.appended.is_none() || !self.is_linearizable() {
                         inner.size = inner.size.max(inner.attr.size);
                     }
@@ -95,7 +95,7 @@ impl Files {
             }
         }
         match self.push_once(file, scope) {
-            // What was written is right; where it belongs changes faster than it can be looked at.
+            // The written bytes are right; where they belong changes faster than it can be looked at.
             Err(Refusal::Invalid) => Err(Refusal::Io),
             result => result,
         }
@@ -397,14 +397,14 @@ impl Inner {
         self.unsent = false;
         self.in_flight = true;
         let kill_setid = std::mem::take(&mut self.kill_setid);
-        // What is appended from here on goes behind what is sent.
+        // Bytes that are appended from here on go behind those that are sent.
         let appended = self.appended.replace(self.size);
         let (mtime, cred) = (self.mtime, self.cred.clone());
         let mapped = std::mem::take(&mut self.mapped);
         Stamp { losses: self.losses, mtime, kill_setid, appended, mapped, cred, session }
     }
 
-    /// What was being sent is dirty again, unless it was given up meanwhile.
+    /// Bytes that were being sent are dirty again, unless they were given up meanwhile.
     fn unsend(&mut self, stamp: &Stamp) {
         if self.losses != stamp.losses {
             self.sending = ExtentMap::default();

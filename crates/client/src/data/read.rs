@@ -30,7 +30,7 @@ pub(super) struct ReadAhead {
     asked: BlockId,
 }
 
-/// What a range of a file is made of, lowest layer last.
+/// The layers of a range of a file, lowest last.
 pub(super) enum Source<'a> {
     /// Bytes in memory.
     Memory(&'a [u8]),

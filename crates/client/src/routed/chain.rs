@@ -32,7 +32,7 @@ impl Next {
 }
 
 impl Next {
-    /// What follows when this has come to its end.
+    /// The step that follows when this has come to its end.
     pub(super) fn then(self, then: impl FnOnce(Answered) -> Next + Send + 'static) -> Next {
         match self {
             Next::Answer(answer) => then(answer),

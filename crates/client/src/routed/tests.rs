@@ -414,7 +414,7 @@ fn lookup_ends_at_the_owner() {
     assert_eq!(site.routed.start(&Cred::ROOT, ask(root, "far")).wait(), Ok(found));
     let absent = Ok(Answer::Absent { parent_leased: true, parent_open: true });
     assert_eq!(site.routed.call(&Cred::ROOT, ask(root, "none")), absent);
-    // What goes each time that it is looked for is not found, and not looked for endlessly.
+    // A name that goes each time that it is looked for is not found, and not looked for endlessly.
     let before = site.asked(0).len();
     assert_eq!(site.routed.call(&Cred::ROOT, ask(root, "gone")), Err(Refusal::Stale.into()));
     assert_eq!(site.routed.start(&Cred::ROOT, ask(root, "gone")).wait(), Err(Refusal::Stale.into()));

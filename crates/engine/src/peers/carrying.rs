@@ -109,7 +109,7 @@ impl Engine {
             if !resolving.going.went(passed, onward.as_ref())? {
                 return Ok(Answer::Resolved(std::mem::take(&mut resolving.going.passed)));
             }
-            // What follows may have to wait for rows, and begin here again.
+            // The rest of the path may have to wait for rows, and begin here again.
             resolving.asked = None;
         }
         let (mut going, hops, tries) = match &task.resolving {

@@ -131,7 +131,7 @@ impl Engine {
         Ok(Some((FrameHeader { event_count, ..header }, payload)))
     }
 
-    /// What else changes with an event that another plate has decided.
+    /// The other changes with an event that another plate has decided.
     fn effect_applied(&mut self, event: &Event, lingers: bool, m: &Moment) {
         let footprint = event.footprint();
         if let Some(born) = footprint.newborn() {

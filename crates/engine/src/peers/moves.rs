@@ -31,7 +31,7 @@ pub(super) fn is_move<S: PlanState>(state: &S, op: &Op) -> Result<bool, Fault> {
     Ok(is_dir(state, *from, from_name)? || is_dir(state, *to, to_name)?)
 }
 
-/// Whether a name bears a directory. What cannot be found is for the plan to refuse.
+/// Whether a name bears a directory. The plan refuses a name that cannot be found.
 fn is_dir<S: PlanState>(state: &S, dir: Ino, name: &Name) -> Result<bool, Fault> {
     let bearer = || -> Result<bool, Fault> {
         let dir = state.inode(dir)?;

@@ -172,7 +172,7 @@ impl Namespace {
     fn bears(&self, dir: Ino, name: &Name, expected: Option<Ino>) -> Result<(), Misfit> {
         let slot = self.dirs.get(&dir).and_then(|held| held.find(name.hash64(), name.as_bytes()));
         match slot {
-            // What cannot be read may have been anything: the journal knows it better.
+            // A row that cannot be read may have been anything: the journal knows it better.
             Some(slot) if slot.is_unreadable() => Ok(()),
             Some(slot) if slot.kind().map(|_| slot.ino) != expected => Err(Misfit::Entry(dir, name.clone())),
             None if expected.is_some() && self.inodes.get(dir).is_some_and(|dir| dir.has(COMPLETE)) => {

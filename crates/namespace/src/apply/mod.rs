@@ -216,7 +216,7 @@ impl Namespace {
         }
     }
 
-    /// What must be fetched before `event` can be applied (for replay; after `plan` it is nothing).
+    /// The rows that must be fetched before `event` can be applied (for replay; none after `plan`).
     pub fn needs(&self, event: &Event) -> Vec<Need> {
         let mut needs = Vec::new();
         // Of one that is merged and alone nothing is kept.
@@ -237,7 +237,7 @@ impl Namespace {
         if !needs.is_empty() {
             return needs;
         }
-        // What is not there needs nothing: the event does not fit.
+        // An absent inode needs nothing: the event does not fit.
         let inode = |ino: &Ino| self.inode(*ino).ok();
         if let Event::SetAttr { ino, size: Some(size), .. } = event
             && let Some(found) = inode(ino)
@@ -274,7 +274,7 @@ impl Namespace {
         needs
     }
 
-    /// What must be fetched before these events can be applied, one after the other. An inode that one of them makes is nowhere yet, and the
+    /// The rows that must be fetched before these events can be applied, one after the other. An inode that one of them makes is nowhere yet, and the
     /// events behind it need nothing of it.
     pub fn needs_all(&self, events: &[Event]) -> Vec<Need> {
         let mut needs: Vec<Need> = events.iter().flat_map(|event| self.needs(event)).collect();
@@ -285,7 +285,7 @@ impl Namespace {
         needs
     }
 
-    /// What must be fetched to find out whether the names that `event` takes from inodes are there (for replay over a state
+    /// The rows that must be fetched to find out whether the names that `event` takes from inodes are there (for replay over a state
     /// that others may have changed meanwhile).
     pub fn needs_names(&self, event: &Event) -> Vec<Need> {
         let needs =

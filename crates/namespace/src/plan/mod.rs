@@ -33,7 +33,7 @@ use crate::namespace::Namespace;
 /// Operations that [`Namespace::warm`] is best called with: so many reads does a processor have under way.
 pub const WARM_OPS: usize = 16;
 
-/// What `plan` needs to know beside the state.
+/// The knowledge that `plan` needs beside the state.
 pub struct Context<'a> {
     /// Of the caller.
     pub cred: &'a Cred,

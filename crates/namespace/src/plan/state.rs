@@ -86,7 +86,7 @@ impl InodeFacts {
     }
 }
 
-/// See the module. What an implementation leaves out is not known there.
+/// See the module. A question that an implementation leaves out is unknown there.
 pub trait PlanState {
     /// An inode.
     ///
