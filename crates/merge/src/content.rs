@@ -2,7 +2,7 @@
 //! operation could not bring about.
 
 use chiton_model::merge::{ConflictKind, MergeMap};
-use chiton_model::{Body, Event};
+use chiton_model::{Body, Event, Rows};
 use chiton_namespace::permission::{self, ACL_ACCESS, Acl};
 use chiton_namespace::{Context, Fault, Inode, plan};
 use chiton_types::{Cred, Ino, Kind, Name, Refusal, Time};
@@ -22,6 +22,9 @@ impl<'a> Merge<'a> {
         let inode = match self.locate(ino)? {
             Located::Live(inode) => inode,
             Located::Removed(inode) => {
+                if let Some(step) = self.set_of_replaced(event, inode)? {
+                    return Ok(step);
+                }
                 return self.bring_back(inode, ConflictKind::EditDelete, time, self.ctx.is_open);
             }
             Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
@@ -40,12 +43,20 @@ impl<'a> Merge<'a> {
                 Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),
             }
         }
+        if event.footprint().alters(Rows::CONTENT)
+            && let Some(step) = self.take_back_name(inode, time)?
+        {
+            return Ok(step);
+        }
         if let Some(step) = self.meet_edit(event, inode)? {
             return Ok(step);
         }
         if let Some(source) = foreign_source
             && let Some(step) = self.clone_as_known(event, source, inode)?
         {
+            return Ok(step);
+        }
+        if let Some(step) = self.set_of_replaced(event, inode)? {
             return Ok(step);
         }
         self.planned_content(event, inode)
@@ -70,7 +81,7 @@ impl<'a> Merge<'a> {
     }
 
     /// The event as a plan of the operation gives it, or what must be done before.
-    fn planned_content(&self, event: &mut Event, inode: &Inode) -> Result<MergeStep, Fault> {
+    pub(crate) fn planned_content(&self, event: &mut Event, inode: &Inode) -> Result<MergeStep, Fault> {
         if let Event::Xattr { ino, name, value, .. } = event
             && permission::is_list(name)
         {
@@ -172,6 +183,11 @@ impl<'a> Merge<'a> {
         });
         Ok((aside, events))
     }
+}
+
+/// Whether an event sets attributes of an inode, and changes no content and no name.
+pub(crate) fn sets_attributes(event: &Event) -> bool {
+    matches!(event, Event::SetAttr { size: None, .. } | Event::Xattr { .. } | Event::Flags { .. })
 }
 
 /// What in an event is nothing that a client of the decoupling may write.

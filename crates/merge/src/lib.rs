@@ -27,6 +27,7 @@ mod locate;
 mod make;
 mod names;
 mod rename;
+mod replaced;
 
 mod foreign;
 mod rebase;
@@ -102,7 +103,8 @@ pub fn plan_merge(
     ctx: &MergeContext<'_>,
     report: &mut Vec<Conflict>,
 ) -> Result<MergeStep, Fault> {
-    Merge { state, map, ctx, report }.plan(event)
+    let sets_attributes = content::sets_attributes(event);
+    Merge { state, map, ctx, report, sets_attributes }.plan(event)
 }
 
 /// One event being planned: the state is only read; the map and the report grow.
@@ -111,6 +113,8 @@ struct Merge<'a> {
     map: &'a mut MergeMap,
     ctx: &'a MergeContext<'a>,
     report: &'a mut Vec<Conflict>,
+    /// The event sets attributes of an inode, and changes no content and no name.
+    sets_attributes: bool,
 }
 
 impl Merge<'_> {

@@ -139,6 +139,8 @@ impl<'a> Merge<'a> {
                 let moved = is_elsewhere(theirs, self.map);
                 let kind = match theirs.kind() == Kind::Dir {
                     _ if moved => ConflictKind::FileMoved,
+                    false if self.sets_attributes && theirs.kind() != inode.kind() => ConflictKind::AttrOther,
+                    false if self.sets_attributes && !self.map.may_know(theirs.ino) => ConflictKind::AttrFile,
                     false => ConflictKind::EditFile,
                     true => ConflictKind::EditDir,
                 };
@@ -262,7 +264,7 @@ impl<'a> Merge<'a> {
     }
 
     /// The events that take a name from what bears it, as the table says.
-    fn take_name(
+    pub(crate) fn take_name(
         &mut self,
         (dir, name): (&Inode, &Name),
         theirs: &Inode,

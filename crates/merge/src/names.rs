@@ -20,6 +20,9 @@ impl<'a> Merge<'a> {
             }
             Located::Live(inode) => inode,
             Located::Removed(inode) if inode.kind() != Kind::Dir => {
+                if self.has_replaced_name(inode)? {
+                    return self.link_replaced(event, dir, inode);
+                }
                 return self.bring_back(inode, ConflictKind::EditDelete, *time, self.ctx.is_open);
             }
             Located::Removed(_) | Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),

@@ -6,6 +6,7 @@
     reason = "a test waits for real threads and processes"
 )]
 
+mod deeds;
 mod site;
 mod tree;
 mod work;
@@ -22,6 +23,7 @@ mod granting;
 mod histories;
 mod lists;
 mod lives;
+mod pairs;
 mod resolved;
 mod subtrees;
 mod syncs;

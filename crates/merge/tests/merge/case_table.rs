@@ -124,6 +124,57 @@ pub(crate) const CASES: &[Case] = &[
         keep_both: "f=ours f.theirs=theirs",
     },
     Case {
+        // Attributes that ours set take no content from theirs, however theirs saved.
+        base: &["put f base"],
+        theirs: &["put t theirs", "mv t f"],
+        ours: &["chmod f 700", "tag f ours"],
+        conflicts: &[K::AttrFile],
+        overwrite: "f=theirs",
+        keep_both: "f=base f.theirs=theirs",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["symlink t theirs", "mv t f"],
+        ours: &["chmod f 700"],
+        conflicts: &[K::AttrOther],
+        overwrite: "f=base f.theirs=theirs",
+        keep_both: "f=base f.theirs=theirs",
+    },
+    Case {
+        // A further name of ours takes none from theirs ...
+        base: &["put f base"],
+        theirs: &["put t theirs", "mv t f"],
+        ours: &["ln f g"],
+        conflicts: &[K::EditDelete],
+        overwrite: "f=theirs g=base",
+        keep_both: "f=theirs g=base",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["rm f", "symlink f theirs"],
+        ours: &["ln f g"],
+        conflicts: &[K::EditDelete],
+        overwrite: "f=theirs g=base",
+        keep_both: "f=theirs g=base",
+    },
+    Case {
+        base: &["put f base"],
+        theirs: &["put t theirs", "mv t f"],
+        ours: &["ln f g", "rm f"],
+        conflicts: &[K::EditDelete, K::DeleteFile],
+        overwrite: "g=base",
+        keep_both: "f=theirs g=base",
+    },
+    Case {
+        // ... until ours writes: then both names are of that file.
+        base: &["put f base"],
+        theirs: &["put t theirs", "mv t f"],
+        ours: &["ln f g", "write f ours"],
+        conflicts: &[K::EditDelete, K::EditFile],
+        overwrite: "f=ours g=ours",
+        keep_both: "f=ours f.theirs=theirs g=ours",
+    },
+    Case {
         base: &["mkdir d"],
         theirs: &["rmdir d", "mkdir d", "put d/x theirs"],
         ours: &["put d/y ours"],

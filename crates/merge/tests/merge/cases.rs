@@ -213,3 +213,31 @@ fn flags_that_ours_set_come_with_a_merge() {
         assert_eq!(server.ask(|ns| ns.attr(ino)).expect("there").flags, flags, "{ino}");
     }
 }
+
+#[test]
+fn attributes_of_ours_are_on_what_theirs_saved_and_stay_when_ours_writes() {
+    let case = |ours| Case {
+        base: &["put f base", "tag f base"],
+        theirs: &["put t theirs", "mv t f"],
+        ours,
+        conflicts: &[],
+        overwrite: "",
+        keep_both: "",
+    };
+    for (ours, expect, tag, kinds) in [
+        (&["chmod f 700"][..], "f=theirs", None, &[K::AttrFile][..]),
+        (&["chmod f 700", "tag f ours"], "f=theirs", Some("ours"), &[K::AttrFile]),
+        (&["chmod f 700", "write f ours"], "f=ours", Some("base"), &[K::AttrFile, K::EditFile]),
+        (&["ln f g", "chmod f 700"], "f=theirs g=base", None, &[K::EditDelete, K::AttrFile]),
+    ] {
+        let (mut server, report) = merge(&case(ours), OnConflict::Overwrite);
+        assert_eq!(tree(&mut server), expect, "{ours:?}");
+        let found: Vec<_> = report.expect("nothing stops").iter().map(|c| c.kind).collect();
+        assert_eq!(found, kinds, "{ours:?}");
+        let file = resolve(&mut server, "f").expect("it is there");
+        let node = server.node(file);
+        assert_eq!(node.attr.mode.0, 0o700, "{ours:?}");
+        let found = node.xattrs.first().map(|(_, value)| String::from_utf8_lossy(value).into_owned());
+        assert_eq!(found.as_deref(), tag, "{ours:?}");
+    }
+}

@@ -25,7 +25,7 @@ pub(crate) fn resolve(peer: &mut Peer, path: &str) -> Option<Ino> {
     Some(at)
 }
 
-/// Does one thing: `mkdir d`, `put f content`, `write f content`, `blocks f`, `rm f`, `rmdir d`, `mv a b`, `swap a b`,
+/// Does one thing: `mkdir d`, `put f content`, `symlink l target`, `write f content`, `blocks f`, `rm f`, `rmdir d`, `mv a b`, `swap a b`,
 /// `ln a b`, `clone a b`, `chmod a 700`, `tag f value`. The next inode number is `next`.
 pub(crate) fn act(peer: &mut Peer, text: &str, next: &mut u64) {
     let words: Vec<&str> = text.split(' ').collect();
@@ -33,10 +33,14 @@ pub(crate) fn act(peer: &mut Peer, text: &str, next: &mut u64) {
     let third = words.get(2).copied().unwrap_or("");
     let now = Time(100 + *next as i64);
     let op = match verb {
-        "mkdir" | "put" => {
+        "mkdir" | "put" | "symlink" => {
             let (parent, name) = split(peer, path);
-            let file = Make::File { content: third.as_bytes().to_vec() };
-            let make = if verb == "put" { file } else { Make::Dir };
+            let content = third.as_bytes().to_vec();
+            let make = match verb {
+                "put" => Make::File { content },
+                "symlink" => Make::Symlink { target: content },
+                _ => Make::Dir,
+            };
             Op::Make { parent, name, make, mode: Mode(0o755) }
         }
         "write" | "blocks" | "chmod" => {

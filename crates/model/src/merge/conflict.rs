@@ -81,6 +81,10 @@ pub enum ConflictKind {
     EditFile,
     /// The same, where theirs put another directory there.
     EditDir,
+    /// Ours set attributes, and no content, of a file under whose name theirs put another file.
+    AttrFile,
+    /// The same, where theirs put something of another type there that is no directory.
+    AttrOther,
     /// Ours removed what theirs changed.
     DeleteEdit,
     /// Ours removed a name under which theirs put another file.
@@ -141,7 +145,7 @@ impl Resolution {
 }
 
 impl ConflictKind {
-    pub const ALL: [ConflictKind; 20] = [
+    pub const ALL: [ConflictKind; 22] = [
         ConflictKind::FileFile,
         ConflictKind::DirFile,
         ConflictKind::FileDir,
@@ -152,6 +156,8 @@ impl ConflictKind {
         ConflictKind::EditDelete,
         ConflictKind::EditFile,
         ConflictKind::EditDir,
+        ConflictKind::AttrFile,
+        ConflictKind::AttrOther,
         ConflictKind::DeleteEdit,
         ConflictKind::DeleteFile,
         ConflictKind::DeleteDir,
@@ -170,7 +176,10 @@ impl ConflictKind {
         use Resolution as R;
         let (overwrite, keep_both) = match self {
             K::FileFile | K::DirFile | K::EditFile => (R::Ours, R::TheirsAside),
-            K::FileDir | K::DirDir | K::FileMoved | K::EditDir => (R::TheirsAside, R::TheirsAside),
+            K::FileDir | K::DirDir | K::FileMoved | K::EditDir | K::AttrOther => {
+                (R::TheirsAside, R::TheirsAside)
+            }
+            K::AttrFile => (R::Together, R::TheirsAside),
             K::EditEdit => (R::Ours, R::TheirsCopied),
             K::AttrEdit => (R::Together, R::TheirsCopied),
             K::AttrAttr => (R::Together, R::Together),
@@ -189,7 +198,8 @@ impl ConflictKind {
 
     /// Whether two texts can become one, if both are: then that is the outcome under `merge`.
     pub fn is_of_texts(self) -> bool {
-        matches!(self, ConflictKind::EditEdit | ConflictKind::FileFile | ConflictKind::EditFile)
+        use ConflictKind as K;
+        matches!(self, K::EditEdit | K::FileFile | K::EditFile | K::AttrFile)
     }
 
     /// What happened, for people.
@@ -210,6 +220,12 @@ impl ConflictKind {
             ConflictKind::EditFile => "ours changed a file that theirs replaced (saved by a rename)",
             ConflictKind::EditDir => {
                 "ours changed, or put something into, what theirs replaced by a directory"
+            }
+            ConflictKind::AttrFile => {
+                "ours changed attributes of a file that theirs replaced (saved by a rename)"
+            }
+            ConflictKind::AttrOther => {
+                "ours changed attributes of a file that theirs replaced by another type of file"
             }
             ConflictKind::DeleteEdit => "ours removed a file that theirs changed",
             ConflictKind::DeleteFile => "ours removed a name under which theirs put another file",
@@ -239,6 +255,7 @@ impl ConflictKind {
             K::AttrEdit => [V::Present, V::AttributesSet, V::Edited],
             K::EditFile => [V::Present, V::Edited, V::NewFile],
             K::EditDir => [V::Present, V::Edited, V::NewDir],
+            K::AttrFile | K::AttrOther => [V::Present, V::AttributesSet, V::NewFile],
             K::EditDelete => [V::Present, V::Edited, V::Deleted],
             K::DeleteEdit => [V::Present, V::Deleted, V::Edited],
             K::DeleteFile => [V::Present, V::Deleted, V::NewFile],

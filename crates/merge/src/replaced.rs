@@ -1,0 +1,150 @@
+//! Names that ours has of a file and that theirs gave to another (as by saving to a temporary file and renaming it).
+//!
+//! ```text
+//!   base:  f = 1        theirs:  f = 2, and 1 is gone
+//!   ours:  chmod f      ──▶  f = 2 with the mode of ours; 1 has it, too
+//!          ln f g       ──▶  f = 2, g = 1
+//!          ln f g, then a write to f       ──▶  f = 1 and g = 1, as ours wrote it; 2 goes, or is beside it
+//! ```
+//!
+//! Invariants:
+//! - Attributes that ours sets under `overwrite` take no content from others. They are set on the file of ours as well: if ours
+//!   writes to it afterwards it prevails, whole.
+//! - A further name takes none from others: the file of ours has only the new one until ours writes.
+
+use chiton_model::Event;
+use chiton_model::merge::{ConflictKind, Place, Resolution};
+use chiton_namespace::{Fault, Inode, Known};
+use chiton_types::{Kind, Time};
+
+use crate::locate::{Located, known_names};
+use crate::{Merge, MergeStep};
+
+/// A name that ours has of an inode, and the other inode that bears it now.
+struct Replacing<'a> {
+    place: Place,
+    dir: &'a Inode,
+    theirs: &'a Inode,
+}
+
+impl<'a> Merge<'a> {
+    /// The names of an inode that theirs gave to other inodes.
+    fn replacing(&mut self, inode: &Inode) -> Result<Vec<Replacing<'a>>, Fault> {
+        let mut all = Vec::new();
+        for place in self.map.contested.of(inode.ino).to_vec() {
+            let Located::Live(dir) = self.locate(place.0)? else { continue };
+            if dir.kind() != Kind::Dir || !self.map.contested.knows(inode.ino, &place) {
+                continue;
+            }
+            if let Known::Present(slot) = self.state.entry(dir, &place.1)?
+                && slot.ino != inode.ino
+                && self.map.is_foreign(slot.position)
+            {
+                let theirs = self.state.inode(slot.ino)?;
+                all.push(Replacing { place, dir, theirs });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Those of them that are new to ours, and of the same type.
+    fn saved_over(&mut self, inode: &Inode) -> Result<Vec<Replacing<'a>>, Fault> {
+        let mut all = self.replacing(inode)?;
+        all.retain(|one| {
+            one.theirs.kind() == inode.kind()
+                && inode.kind() != Kind::Dir
+                && !self.map.may_know(one.theirs.ino)
+        });
+        Ok(all)
+    }
+
+    /// Ours sets attributes of a file that theirs replaced: they are set on both. `None`: an event like any other.
+    pub(crate) fn set_of_replaced(
+        &mut self,
+        event: &Event,
+        inode: &Inode,
+    ) -> Result<Option<MergeStep>, Fault> {
+        let kind = ConflictKind::AttrFile;
+        if !self.sets_attributes || kind.resolution(self.map.on_conflict()) != Resolution::Together {
+            return Ok(None);
+        }
+        let saved = self.saved_over(inode)?;
+        if saved.is_empty() {
+            return Ok(None);
+        }
+        let mut events = Vec::new();
+        for target in std::iter::once(inode).chain(saved.iter().map(|one| one.theirs)) {
+            let mut event = event.clone();
+            if let Event::SetAttr { ino, .. } | Event::Xattr { ino, .. } | Event::Flags { ino, .. } =
+                &mut event
+            {
+                *ino = target.ino;
+            }
+            if self.planned_content(&mut event, target)? == MergeStep::Emit {
+                events.push(event);
+            }
+        }
+        for one in saved {
+            let is_met = self.map.settled(one.theirs.ino, one.theirs.position).is_some();
+            // If ours set something on it before, that was reported.
+            if !is_met && self.map.is_foreign(one.theirs.position) {
+                let path = self.path_of(one.dir.ino, Some(&one.place.1))?;
+                self.conflict(kind, path, one.theirs.ino, None);
+            }
+        }
+        Ok(Some(MergeStep::Instead(events)))
+    }
+
+    /// Ours writes to a file that is there by further names of ours alone, and whose name theirs gave to another file: ours has
+    /// that name.
+    pub(crate) fn take_back_name(&mut self, inode: &Inode, time: Time) -> Result<Option<MergeStep>, Fault> {
+        let Some(Replacing { place, dir, theirs }) = self.saved_over(inode)?.into_iter().next() else {
+            return Ok(None);
+        };
+        // A name that theirs gave it, or left it, is a place for what ours writes.
+        if !known_names(self.state, inode)?.iter().all(|(_, since)| self.map.is_own(*since)) {
+            return Ok(None);
+        }
+        let at = (dir, &place.1);
+        let taken = self.take_name(at, theirs, ConflictKind::EditFile, false, time, self.ctx.is_open)?;
+        Ok(Some(match taken {
+            Ok(mut events) => {
+                let (parent, name) = place.clone();
+                events.push(Event::Link { parent, name, ino: inode.ino, kind: inode.kind(), time });
+                self.map.note_placed(inode.ino, &place, &place);
+                self.map.vouch(inode.ino);
+                MergeStep::First(events)
+            }
+            Err(step) => step,
+        }))
+    }
+
+    /// Whether theirs gave a name of a file that they removed to something else.
+    pub(crate) fn has_replaced_name(&mut self, inode: &Inode) -> Result<bool, Fault> {
+        Ok(!self.replacing(inode)?.is_empty())
+    }
+
+    /// Ours gives a further name to a file that theirs replaced: it has that one, and theirs keeps the other.
+    pub(crate) fn link_replaced(
+        &mut self,
+        event: &Event,
+        dir: &Inode,
+        inode: &Inode,
+    ) -> Result<MergeStep, Fault> {
+        let Event::Link { name, time, .. } = event else { unreachable!("asked for a link") };
+        if let Known::Present(slot) = self.state.entry(dir, name)? {
+            return self.displace(dir, name, slot, (false, false), *time);
+        }
+        let reverting = self.reverting(inode, self.state.file_as_known(inode)?)?;
+        let path = self.path_of(dir.ino, Some(name))?;
+        if self.conflict(ConflictKind::EditDelete, path, inode.ino, None) == Resolution::Aborted {
+            return Ok(MergeStep::Stop);
+        }
+        let (parent, ino) = (dir.ino, inode.ino);
+        let mut events = vec![Event::Restore { parent, name: name.clone(), ino, time: *time }];
+        events.extend(reverting.into_iter().flatten());
+        self.map.met(ino);
+        self.map.vouch(ino);
+        Ok(MergeStep::Instead(events))
+    }
+}
