@@ -108,7 +108,7 @@ fn ask_some(calls: &ClaimCalls, root: Ino, rows: &mut [&mut Row]) -> Result<Hash
     Ok(twins)
 }
 
-fn is_new_to_ours(calls: &ClaimCalls, ino: Ino) -> Result<bool, RealmError> {
+pub(crate) fn is_new_to_ours(calls: &ClaimCalls, ino: Ino) -> Result<bool, RealmError> {
     Ok(calls.rows(vec![Need::Inode(ino)])?.iter().all(|found| found.rows.is_empty()))
 }
 

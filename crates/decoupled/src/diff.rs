@@ -12,6 +12,7 @@ use crate::calls::ClaimCalls;
 use crate::conflict_check::{Row, ask_all, removed_by_others};
 use crate::error::RealmError;
 use crate::report::{Change, ChangeKind, Diff, SideVersion};
+use crate::text_merge::Agreed;
 
 pub(crate) type DirName = (Ino, Name);
 
@@ -25,6 +26,8 @@ struct InodeChanges {
     temporary: BTreeSet<DirName>,
     written: bool,
     attributes: bool,
+    /// Times were set.
+    times: bool,
 }
 
 impl InodeChanges {
@@ -86,6 +89,10 @@ impl Changes {
             let of_inode = self.of(touch.ino);
             of_inode.written |= is_written;
             of_inode.attributes |= !is_written && touch.writes.has_any(Rows::ATTRS);
+            of_inode.times |= matches!(
+                event,
+                Event::SetAttr { atime: Some(_), .. } | Event::SetAttr { mtime: Some(_), .. }
+            );
         }
     }
 
@@ -153,7 +160,8 @@ impl Changes {
             inos.extend(row.theirs.map(|_| row.ino));
             diff.conflicts.extend(row.theirs.map(|theirs| (row.change, theirs)));
         }
-        Ok(Compared { diff, inos, gone: gone.agreed })
+        let timed = self.by_ino.iter().filter(|(_, of_inode)| of_inode.times).map(|(ino, _)| *ino).collect();
+        Ok(Compared { diff, inos, timed, gone: gone.agreed })
     }
 
     /// The inodes that both sides removed.
@@ -233,8 +241,26 @@ pub(crate) struct Compared {
     pub(crate) diff: Diff,
     /// Which inode each of its conflicts is about.
     pub(crate) inos: Vec<Ino>,
+    /// Inodes of which ours set times.
+    pub(crate) timed: HashSet<Ino>,
     /// Inodes that both sides removed and ours had changed before, without a trace of the change.
     pub(crate) gone: Vec<Ino>,
+}
+
+impl Compared {
+    /// Equal outcomes on both sides are no conflict. (Of a file that moved only the content is the same.)
+    pub(crate) fn leave_out(&mut self, agreed: &[Agreed]) {
+        let same: HashSet<&[u8]> =
+            agreed.iter().filter(|one| one.is_same()).map(|one| one.path.as_slice()).collect();
+        let is_agreed = |change: &Change| {
+            let path = change.path_bytes.as_deref().unwrap_or(change.path.as_bytes());
+            !matches!(change.kind, ChangeKind::Renamed | ChangeKind::Linked) && same.contains(path)
+        };
+        let conflicts = std::mem::take(&mut self.diff.conflicts).into_iter();
+        let left =
+            conflicts.zip(std::mem::take(&mut self.inos)).filter(|((change, _), _)| !is_agreed(change));
+        (self.diff.conflicts, self.inos) = left.unzip();
+    }
 }
 
 impl InodeChanges {

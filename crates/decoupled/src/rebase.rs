@@ -105,12 +105,16 @@ impl Again<'_> {
         match change.kind {
             ChangeKind::Renamed => {
                 let from = change.from_bytes.clone().or(change.from.clone().map(String::into_bytes));
-                self.new.rename_path(rooted(&from.unwrap_or_default()), &at)?;
+                // If others moved it there, too, it has the name already.
+                let is_there = self.new.lstat(&at).is_ok_and(|there| Ok(there.ino) == self.inode_at(&at));
+                if !is_there {
+                    self.new.rename_path(rooted(&from.unwrap_or_default()), &at)?;
+                }
                 // A rename that also changed the file has only one row.
                 self.copy(&at)
             }
             ChangeKind::Removed => match self.new.remove(&at) {
-                Err(Refusal::NotFound) => Ok(()),
+                Err(Refusal::NotFound | Refusal::NotDir) => Ok(()),
                 removed => removed,
             },
             ChangeKind::Created | ChangeKind::Linked | ChangeKind::Written => self.copy(&at),
@@ -119,6 +123,12 @@ impl Again<'_> {
             }
         }
     }
+
+    /// The inode at a path of the old branch.
+    fn inode_at(&self, at: &[u8]) -> Result<Ino, Refusal> {
+        self.old.lstat(at).map(|attr| attr.ino)
+    }
+
     /// Creates or changes the file at a path, so that it is as in the old branch.
     fn copy(&self, at: &[u8]) -> Result<(), Refusal> {
         self.copying().copy(at, &self.old.lstat(at)?)

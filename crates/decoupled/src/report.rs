@@ -6,7 +6,6 @@ use chiton_types::Ino;
 use serde::{Deserialize, Serialize};
 
 use crate::quoted::{if_no_text, quoted};
-use crate::text_merge::Agreed;
 
 /// The progress of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -334,17 +333,5 @@ impl Diff {
     /// The conflicts in the form that they have in the report of a merge.
     pub fn lines(&self) -> impl Iterator<Item = ConflictLine> + '_ {
         self.conflicts.iter().map(|(change, theirs)| ConflictLine::of_change(change, *theirs))
-    }
-
-    /// Equal outcomes on both sides are no conflict. (Of a file that moved only the content is the same.)
-    pub(crate) fn leave_out(&mut self, agreed: &[Agreed]) {
-        let is_agreed = |change: &Change| {
-            if matches!(change.kind, ChangeKind::Renamed | ChangeKind::Linked) {
-                return false;
-            }
-            let path = change.path_bytes.as_deref().unwrap_or(change.path.as_bytes());
-            agreed.iter().any(|one| one.is_same() && one.path == path)
-        };
-        self.conflicts.retain(|(change, _)| !is_agreed(change));
     }
 }

@@ -1,6 +1,7 @@
-//! Compares files that both sides changed, before a merge: equal files are no conflict, and texts are merged.
+//! Compares paths that both sides changed, before a merge: equal changes are no conflict, and texts are merged.
 //!
 //! ```text
+//!   one inode under one name on both sides ─▶ both moved, linked or removed it alike
 //!   paths that both changed ─▶ read ours, theirs ─┬─ alike ───────────────────────────────────┐
 //!                                                 └─ read the base ─▶ merged, line by line:   │
 //!                        written as ours (a new file renamed over the old) ─▶ durable ────────┴▶ Settle ─▶ the merge
@@ -20,11 +21,14 @@ use chiton_client::{Caller, Client, OpenFlags};
 use chiton_model::{AttrChange, RenameHow, SetTime, XattrHow};
 use chiton_types::{Attr, Ino, Kind, Mode, Position, Refusal};
 use chiton_wire::Settled;
+use hashbrown::HashSet;
 
 use crate::calls::{ClaimCalls, no_groups, root as as_root};
+use crate::conflict_check::is_new_to_ours;
+use crate::diff::Compared;
 use crate::diff3;
 use crate::error::RealmError;
-use crate::report::Diff;
+use crate::report::{Change, ChangeKind};
 use crate::resolve::path_of;
 
 /// Larger files are not looked at.
@@ -34,9 +38,12 @@ const READ_BYTES: usize = 1 << 20;
 /// How often a file that changes while it is read is read again.
 const READS_MAX: u32 = 3;
 
-/// A file as one side has it.
+/// An inode as one side has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Version {
+    kind: Kind,
+    device: u32,
+    /// The bytes of a file, or the target of a symbolic link.
     content: Vec<u8>,
     mode: Mode,
     owner: (u32, u32),
@@ -71,32 +78,91 @@ pub(crate) struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    /// Looks at each path of a comparison that both sides changed; `inos` are the inodes of its conflicts. `texts`: those that
-    /// differ are merged.
-    pub(crate) fn compare(&self, diff: &Diff, inos: &[Ino], texts: bool) -> Result<Vec<Agreed>, RealmError> {
+    /// Looks at each path of a comparison that both sides changed, and leaves out the conflicts about equal changes. `texts`:
+    /// texts that differ are merged.
+    pub(crate) fn compare(&self, compared: &mut Compared, texts: bool) -> Result<Vec<Agreed>, RealmError> {
         let mut paths: BTreeMap<Vec<u8>, BTreeSet<Ino>> = BTreeMap::new();
-        for ((change, _), ino) in diff.conflicts.iter().zip(inos) {
-            paths.entry(path_of(change)).or_default().insert(*ino);
-        }
-        let mut base = None;
         let mut agreed = Vec::new();
-        for (path, inos) in paths {
-            agreed.extend(self.compare_one(path, inos, texts, &mut base)?);
+        let mut left = Vec::new();
+        let conflicts = std::mem::take(&mut compared.diff.conflicts);
+        for ((change, theirs), ino) in conflicts.into_iter().zip(std::mem::take(&mut compared.inos)) {
+            let (found, is_alike) = self.named_alike(&change, ino)?;
+            agreed.extend(found);
+            if !is_alike {
+                paths.entry(path_of(&change)).or_default().insert(ino);
+                left.push(((change, theirs), ino));
+            }
         }
+        (compared.diff.conflicts, compared.inos) = left.into_iter().unzip();
+        let mut base = None;
+        for (path, inos) in paths {
+            agreed.extend(self.compare_one(path, inos, &compared.timed, texts, &mut base)?);
+        }
+        compared.leave_out(&agreed);
         Ok(agreed)
+    }
+
+    /// Whether both sides moved, linked or removed an inode alike, or put the same directory in its place; then the server is
+    /// notified of the directory of theirs.
+    fn named_alike(&self, change: &Change, ino: Ino) -> Result<(Option<Agreed>, bool), RealmError> {
+        let is_of_names =
+            matches!(change.kind, ChangeKind::Renamed | ChangeKind::Linked | ChangeKind::Removed);
+        if !is_of_names {
+            return Ok((None, false));
+        }
+        let path = path_of(change);
+        let ours = self.ours.lstat([b"/", &path[..]].concat()).ok();
+        let theirs = self.calls.file(self.root, &path)?;
+        Ok(match (ours, theirs) {
+            (Some(ours), Some(theirs)) if ours.ino == theirs.ino => {
+                let is_put_there = change.kind == ChangeKind::Removed && theirs.nlink > 1;
+                match is_put_there && theirs.kind != Kind::Dir {
+                    // Both linked another file there. The server is notified that it is the same.
+                    true => {
+                        let agreed =
+                            self.compare_one(path, BTreeSet::new(), &HashSet::new(), false, &mut None)?;
+                        let is_same = agreed.is_some();
+                        (agreed, is_same)
+                    }
+                    false => (None, true),
+                }
+            }
+            (Some(ours), Some(theirs)) if change.kind == ChangeKind::Removed => {
+                let is_one = [ours.kind, theirs.kind] == [Kind::Dir; 2]
+                    && self.calls.attr(ino)?.is_none_or(|attr| attr.nlink == 0)
+                    && is_new_to_ours(self.calls, ours.ino)?
+                    && is_new_to_ours(self.calls, theirs.ino)?;
+                let at = (theirs.ino, theirs.position);
+                (is_one.then_some(Agreed { path, theirs: at, merged: None }), is_one)
+            }
+            // Both removed this one of its names.
+            (None, None) if change.kind == ChangeKind::Removed => {
+                let left = self.ours.getattr(ino, None).ok().map(|entry| entry.attr.nlink);
+                let theirs = self.calls.attr(ino)?.map(|attr| attr.nlink);
+                (None, left.is_some_and(|left| left > 0 && theirs == Some(left)))
+            }
+            _ => (None, false),
+        })
     }
 
     fn compare_one(
         &self,
         path: Vec<u8>,
         mut inos: BTreeSet<Ino>,
+        timed: &HashSet<Ino>,
         texts: bool,
         base: &mut Option<Arc<Client>>,
     ) -> Result<Option<Agreed>, RealmError> {
-        let is_small = |attr: &Attr| attr.kind == Kind::File && attr.size <= BYTES_MAX;
+        let is_small = |attr: &Attr| attr.kind != Kind::File || attr.size <= BYTES_MAX;
         let Ok(attr) = self.ours.lstat([b"/", &path[..]].concat()) else { return Ok(None) };
         let Some(found) = self.calls.file(self.root, &path)?.filter(is_small) else { return Ok(None) };
-        if !is_small(&attr) {
+        if !is_small(&attr) || attr.kind != found.kind {
+            return Ok(None);
+        }
+        // Directories with equal names are one, or conflict for another reason than their attributes.
+        let has_other_times =
+            timed.contains(&attr.ino) && (attr.mtime, attr.atime) != (found.mtime, found.atime);
+        if attr.kind == Kind::Dir && (attr.ino != found.ino || has_other_times) {
             return Ok(None);
         }
         let Some((found, theirs)) = self.read_theirs(found.ino) else { return Ok(None) };
@@ -115,16 +181,24 @@ impl Sides<'_> {
             return Ok(Some(Agreed { path, theirs: at, merged: None }));
         }
         // A further name would keep the old content.
-        if !texts || attr.nlink > 1 || found.nlink > 1 {
+        if !texts || attr.kind != Kind::File || attr.nlink > 1 || found.nlink > 1 {
             return Ok(None);
         }
         let client = match base {
             Some(client) => client,
             None => base.insert((self.base)()?),
         };
+        let from_root = [b"/", &path[..]].concat();
+        // If others moved another file here, none of the two is a version of the other.
+        let had_the_name =
+            found.ino == attr.ino || client.lstat(&from_root).is_ok_and(|was| was.ino == found.ino);
+        if !had_the_name && !is_new_to_ours(self.calls, found.ino)? {
+            return Ok(None);
+        }
         let known = client.getattr(attr.ino, None).map(|entry| entry.attr);
-        let known = known.or_else(|_| client.lstat([b"/", &path[..]].concat()));
-        let Some(was) = known.ok().filter(is_small).and_then(|attr| read(client, &attr).ok()) else {
+        let known = known.or_else(|_| client.lstat(&from_root));
+        let is_text = |attr: &Attr| attr.kind == Kind::File && is_small(attr);
+        let Some(was) = known.ok().filter(is_text).and_then(|attr| read(client, &attr).ok()) else {
             return Ok(None);
         };
         let merged = merged(&was, &ours, &theirs);
@@ -137,7 +211,8 @@ impl Sides<'_> {
             let before = self.calls.attr(ino).ok()??;
             let version = read(self.global, &before).ok()?;
             let after = self.calls.attr(ino).ok()??;
-            if before.position == after.position && after.size == version.content.len() as u64 {
+            let is_whole = after.kind != Kind::File || after.size == version.content.len() as u64;
+            if before.position == after.position && is_whole {
                 return Some((after, version));
             }
         }
@@ -202,7 +277,23 @@ impl Sides<'_> {
 fn read(client: &Client, attr: &Attr) -> Result<Version, Refusal> {
     let groups = no_groups();
     let caller = as_root(&groups);
-    let fh = client.open(&caller, attr.ino, OpenFlags::READ)?;
+    let content = match attr.kind {
+        Kind::File => read_file(client, attr.ino)?,
+        Kind::Symlink => client.readlink(attr.ino)?,
+        Kind::Dir | Kind::Fifo | Kind::Socket | Kind::Char | Kind::Block => Vec::new(),
+    };
+    let names = client.listxattr(&caller, attr.ino)?;
+    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let xattrs = names.map(|name| Ok((name.to_vec(), client.getxattr(&caller, attr.ino, name)?)));
+    let xattrs = xattrs.collect::<Result<_, Refusal>>()?;
+    let (kind, device) = (attr.kind, attr.rdev);
+    Ok(Version { kind, device, content, mode: attr.mode, owner: (attr.uid, attr.gid), xattrs })
+}
+
+fn read_file(client: &Client, ino: Ino) -> Result<Vec<u8>, Refusal> {
+    let groups = no_groups();
+    let caller = as_root(&groups);
+    let fh = client.open(&caller, ino, OpenFlags::READ)?;
     let whole = || {
         let mut content = Vec::new();
         loop {
@@ -218,12 +309,7 @@ fn read(client: &Client, attr: &Attr) -> Result<Version, Refusal> {
     };
     let content = whole();
     client.release(fh)?;
-    let content = content?;
-    let names = client.listxattr(&caller, attr.ino)?;
-    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let xattrs = names.map(|name| Ok((name.to_vec(), client.getxattr(&caller, attr.ino, name)?)));
-    let xattrs = xattrs.collect::<Result<_, Refusal>>()?;
-    Ok(Version { content, mode: attr.mode, owner: (attr.uid, attr.gid), xattrs })
+    content
 }
 
 /// The value that one side changed; `None` if both sides changed it differently.
@@ -253,6 +339,8 @@ fn merged(base: &Version, ours: &Version, theirs: &Version) -> Option<Version> {
         }
     }
     Some(Version {
+        kind: Kind::File,
+        device: 0,
         content,
         mode: either(base.mode, ours.mode, theirs.mode)?,
         owner: either(base.owner, ours.owner, theirs.owner)?,
@@ -272,6 +360,8 @@ mod tests {
     fn version(content: &str, mode: u16, xattrs: &[(&str, &str)]) -> Version {
         let pair = |(name, value): &(&str, &str)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         Version {
+            kind: Kind::File,
+            device: 0,
             content: content.as_bytes().to_vec(),
             mode: Mode(mode),
             owner: (0, 0),

@@ -29,30 +29,35 @@ impl<'a> Merge<'a> {
             self.map.met(inode.ino);
             return Ok(None);
         }
-        if self.is_so_already(event, inode)? {
-            if matches!(known, KnownFile::Was(_)) {
-                self.map.note_standing(inode.ino);
-            }
-            return Ok(None);
-        }
         let kind = match (inode.kind(), event.footprint().alters(Rows::CONTENT)) {
             (Kind::File, true) => ConflictKind::EditEdit,
             (Kind::File, false) => ConflictKind::AttrEdit,
             _ => ConflictKind::AttrAttr,
         };
-        let resolution = kind.resolution(self.map.on_conflict());
-        if resolution == Resolution::Together && !self.map.is_foreign(inode.attrs_changed()) {
-            // It was reported before; what theirs did to the content stands still.
-            return Ok(None);
-        }
-        let path = self.path_to(inode)?;
         if inode.kind() == Kind::File && self.map.settled(inode.ino, inode.position).is_some() {
+            let path = self.path_to(inode)?;
             let events = self.reverting(inode, known)?;
             self.note_settled(kind, path, inode);
             self.map.met(inode.ino);
             // From here on its last change is ours.
             return Ok(Some(MergeStep::First(events.unwrap_or_else(|| vec![touch(inode)]))));
         }
+        if self.is_so_already(event, inode)? {
+            if matches!(known, KnownFile::Was(_)) {
+                self.map.note_standing(inode.ino);
+            }
+            return Ok(None);
+        }
+        // Attributes of a directory do not change with its entries, which others may have changed meanwhile.
+        if inode.kind() != Kind::File && self.map.is_same(inode.ino, inode.attrs_changed()) {
+            return Ok(None);
+        }
+        let resolution = kind.resolution(self.map.on_conflict());
+        if resolution == Resolution::Together && !self.map.is_foreign(inode.attrs_changed()) {
+            // It was reported before; what theirs did to the content stands still.
+            return Ok(None);
+        }
+        let path = self.path_to(inode)?;
         let copied = match resolution {
             Resolution::TheirsCopied => Some(self.copy_beside(inode)?),
             _ => None,
@@ -106,11 +111,11 @@ impl<'a> Merge<'a> {
     fn is_so_already(&self, event: &Event, inode: &Inode) -> Result<bool, Fault> {
         if let Event::SetAttr { mode, uid, gid, size, atime, mtime, .. } = event {
             let is = |wanted: Option<u32>, now: u32| wanted.is_none_or(|wanted| wanted == now);
-            let sets = mode.is_some() || uid.is_some() || gid.is_some();
+            let sets = mode.is_some() || uid.is_some() || gid.is_some() || atime.is_some() || mtime.is_some();
             return Ok(sets
                 && size.is_none()
-                && atime.is_none()
-                && mtime.is_none()
+                && atime.is_none_or(|atime| atime == inode.atime)
+                && mtime.is_none_or(|mtime| mtime == inode.mtime)
                 && mode.is_none_or(|mode| mode == inode.mode)
                 && is(*uid, inode.uid)
                 && is(*gid, inode.gid));

@@ -124,8 +124,9 @@ impl<'a> Merge<'a> {
         let Event::Unlink { name, ino, orphan, .. } = event else { unreachable!("asked for an unlink") };
         let is_dir = other.kind() == Kind::Dir;
         let kind = if is_dir { ConflictKind::DeleteDir } else { ConflictKind::DeleteFile };
-        // Where ours made the same there afterwards, it takes the place of theirs.
-        let resolution = match self.map.settled(other.ino, other.position) == Some(Settled::Same) {
+        // Where ours made the same there afterwards, it takes the place of theirs; of a directory, the two become one.
+        let resolution = match self.map.is_same(other.ino, other.attrs_changed()) {
+            true if is_dir => return Ok(MergeStep::Skip(Skipped::Theirs)),
             true => Resolution::Ours,
             false => {
                 let path = self.path_of(dir.ino, Some(name))?;

@@ -43,9 +43,36 @@ pub(crate) struct BeforeImages {
     carried: Vec<(Vec<u8>, Vec<u8>)>,
     /// The event changes the content of a file, or all of it.
     changes_content: bool,
+    /// The attributes that the decoupling's own doing sets, even to the value that they have.
+    sets: SetAttributes,
     all: BTreeMap<Place, Option<Vec<u8>>>,
     unwritten: Vec<RowChange>,
     bytes: usize,
+}
+
+/// Attributes that an event sets.
+#[derive(Default)]
+struct SetAttributes {
+    mode: bool,
+    uid: bool,
+    gid: bool,
+    atime: bool,
+    mtime: bool,
+    xattr: Option<Vec<u8>>,
+}
+
+impl SetAttributes {
+    fn of(event: &Event) -> SetAttributes {
+        let mut sets = SetAttributes::default();
+        if let Event::SetAttr { mode, uid, gid, atime, mtime, .. } = event {
+            (sets.mode, sets.uid, sets.gid) = (mode.is_some(), uid.is_some(), gid.is_some());
+            (sets.atime, sets.mtime) = (atime.is_some(), mtime.is_some());
+        }
+        if let Event::Xattr { name, .. } = event {
+            sets.xattr = Some(name.clone());
+        }
+        sets
+    }
 }
 
 impl BeforeImages {
@@ -263,6 +290,9 @@ impl Namespace {
         let passes = matches!(event, Event::Revert { to, .. } if to.temporary);
         let own = self.merging.map(|id| id.0).filter(|_| !passes);
         self.dirty.before_images.own = own.filter(|id| self.dirty.before_images.has_any(*id, None));
+        if self.dirty.before_images.own.is_some() {
+            self.dirty.before_images.sets = SetAttributes::of(event);
+        }
         self.dirty.before_images.changes_content = event.footprint().alters(Rows::CONTENT);
     }
 
@@ -329,7 +359,7 @@ impl Namespace {
                 (image.mtime, image.ctime) = (now.mtime, now.ctime);
                 image.flags = image.flags & !SETTABLE | now.flags & SETTABLE;
             } else {
-                carry(&mut image, &before, now);
+                carry(&mut image, &before, now, &self.dirty.before_images.sets);
             }
             if self.dirty.before_images.get(id, &row::xattrs_key(ino)).is_none() {
                 image.flags = image.flags & !OF_XATTRS | now.flags & OF_XATTRS;
@@ -347,7 +377,9 @@ impl Namespace {
         for name in before.keys().filter(|name| !now.contains_key(*name)) {
             image.remove(name);
         }
-        for (name, value) in now.iter().filter(|(name, value)| before.get(*name) != Some(*value)) {
+        let set = self.dirty.before_images.sets.xattr.as_ref();
+        let is_new = |name: &Vec<u8>, value: &Vec<u8>| Some(name) == set || before.get(name) != Some(value);
+        for (name, value) in now.iter().filter(|(name, value)| is_new(name, value)) {
             image.insert(name.clone(), value.clone());
         }
         let image = Xattrs(image);
@@ -392,11 +424,14 @@ fn is_dir(inode: &[u8]) -> bool {
 }
 
 /// What an event changed in a file's attributes and place, and not in its content.
-fn carry(image: &mut Inode, before: &Inode, now: &Inode) {
+fn carry(image: &mut Inode, before: &Inode, now: &Inode, sets: &SetAttributes) {
     macro_rules! changed {
-        ($($field:ident),+) => { $(if now.$field != before.$field { image.$field = now.$field; })+ };
+        ($($field:ident or $set:expr),+) => {
+            $(if $set || now.$field != before.$field { image.$field = now.$field; })+
+        };
     }
-    changed!(parent, mode, uid, gid, atime, mtime, ctime);
+    changed!(parent or false, ctime or false, mode or sets.mode, uid or sets.uid, gid or sets.gid);
+    changed!(atime or sets.atime, mtime or sets.mtime);
     if (now.flags ^ before.flags) & SETTABLE != 0 {
         image.flags = image.flags & !SETTABLE | now.flags & SETTABLE;
     }

@@ -10,7 +10,7 @@ use chiton_model::merge;
 use chiton_policy::{Interfere, OnConflict};
 use chiton_runtime::sync::Mutex;
 use chiton_server::{DecoupledSubtree, Role, Server, ServerOptions};
-use chiton_types::{Ino, Position, SessionId};
+use chiton_types::{Position, SessionId};
 use chiton_wire::{MergeState, Settled};
 
 use crate::base::ReadBase;
@@ -151,32 +151,31 @@ impl Realm {
         if !self.others_act() || !looks {
             return Ok(None);
         }
-        let Compared { mut diff, inos, gone } = self.compared(state)?;
-        let mut agreed = Vec::new();
-        if !diff.conflicts.is_empty() {
-            agreed = self.agreed((&diff, &inos), alone && on_conflict == OnConflict::Merge)?;
-            diff.leave_out(&agreed);
-        }
+        let mut compared = self.compared(state)?;
+        let agreed = self.agreed(&mut compared, alone && on_conflict == OnConflict::Merge)?;
         if on_conflict == OnConflict::Abort {
-            let report = MergeReport::of_conflicts(&diff);
+            let report = MergeReport::of_conflicts(&compared.diff);
             if report.stopped {
                 return Ok(Some(report));
             }
         }
-        let gone = gone.into_iter().map(|ino| (ino, Settled::REMOVED, Settled::Same));
+        let gone = compared.gone.into_iter().map(|ino| (ino, Settled::REMOVED, Settled::Same));
         self.calls.settle(gone.collect())?;
         if !agreed.is_empty() {
-            self.with_sides(&|sides| sides.settle(&agreed))?;
+            self.with_sides(|sides| sides.settle(&agreed))?;
         }
         Ok(None)
     }
 
-    /// The outcomes for paths that both sides changed, with the inode of each conflict.
-    fn agreed(&self, (diff, inos): (&Diff, &[Ino]), texts: bool) -> Result<Vec<Agreed>, RealmError> {
-        self.with_sides(&|sides| sides.compare(diff, inos, texts))
+    /// The outcomes for paths that both sides changed. Conflicts about equal changes are left out.
+    fn agreed(&self, compared: &mut Compared, texts: bool) -> Result<Vec<Agreed>, RealmError> {
+        match compared.diff.conflicts.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.with_sides(|sides| sides.compare(compared, texts)),
+        }
     }
 
-    fn with_sides<T>(&self, body: &dyn Fn(&Sides<'_>) -> Result<T, RealmError>) -> Result<T, RealmError> {
+    fn with_sides<T>(&self, body: impl FnOnce(&Sides<'_>) -> Result<T, RealmError>) -> Result<T, RealmError> {
         let opened: Mutex<Vec<Arc<Server>>> = Mutex::new(Vec::new());
         let base = || {
             let (server, client) = self.base_as_it_was()?;
@@ -288,12 +287,9 @@ impl Realm {
     pub fn diff(&self) -> Result<Diff, RealmError> {
         self.check_open()?;
         let state = self.merging.lock();
-        let Compared { mut diff, inos, .. } = self.compared(&state)?;
-        if !diff.conflicts.is_empty() {
-            let agreed = self.agreed((&diff, &inos), false)?;
-            diff.leave_out(&agreed);
-        }
-        Ok(diff)
+        let mut compared = self.compared(&state)?;
+        self.agreed(&mut compared, false)?;
+        Ok(compared.diff)
     }
 
     /// Compares our changes with those of other clients.

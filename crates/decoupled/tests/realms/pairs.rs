@@ -59,6 +59,11 @@ fn attributes_and_further_names_of_ours_take_no_content_from_others_however_they
             ["f=ours 700", "f=ours 700"],
             ["f=ours 700, f.theirs=theirs", "f=ours 700, f.theirs=theirs"],
         ),
+        (
+            &["chmod f 711", "chmod f 644", "write f ours"],
+            ["f=ours", "f=ours"],
+            ["f=ours, f.theirs=theirs", "f=ours, f.theirs=theirs"],
+        ),
         (&["ln f g"], ["f=theirs, g=theirs", "f=theirs, g=base"], ["f=theirs, g=theirs", "f=theirs, g=base"]),
         (
             &["ln f g", "chmod f 700"],
@@ -108,4 +113,108 @@ fn a_link_of_others_in_place_of_a_file_is_not_lost() {
         let (found, report) = merged(&party, n, case, OnConflict::Overwrite);
         assert_eq!(found, expect, "{ours}: {report:?}");
     }
+}
+
+/// Of both sides the same changes, at a base.
+const SAME: &[(&[&str], &[&str], &str)] = &[
+    (&[], &["symlink l v1"], "l->v1"),
+    (&["symlink l v0"], &["relink l v1"], "l->v1"),
+    (&["put l v0"], &["relink l v1"], "l->v1"),
+    (&["symlink l v0"], &["rm l", "put l v1"], "l=v1"),
+    (&[], &["fifo p"], "p|"),
+    (&["put p x"], &["rm p", "device p 5"], "p|"),
+    (&["put f f"], &["mv f g"], "g=f"),
+    (&["put f f", "put o o"], &["mv o f"], "f=o"),
+    (&["put f f", "put o o"], &["swap f o"], "f=o, o=f"),
+    (&["mkdir d", "put d/f f"], &["mv d e"], "e/, e/f=f"),
+    (&["mkdir d", "put d/f f"], &["mv d/f d/g"], "d/, d/g=f"),
+    (&["mkdir d", "mkdir e", "put e/f f"], &["swap d e"], "d/, d/f=f, e/"),
+    (&["put f f"], &["mv f g", "write g g"], "g=g"),
+    (&["put f f"], &["mv f g", "put f new"], "f=new, g=f"),
+    (&["put f f"], &["ln f l"], "f=f, l=f"),
+    (&["put f f", "put l l"], &["rm l", "ln f l"], "f=f, l=f"),
+    (&["put f f", "put l l"], &["chmod f 700", "rm l", "ln f l", "write l x"], "f=x 700, l=x 700"),
+    (&["put f f", "ln f l"], &["rm l"], "f=f"),
+    (&["put f f", "ln f l"], &["mv l m"], "f=f, m=f"),
+    (&["mkdir d"], &["chmod d 700"], "d/ 700"),
+    (&["mkdir d"], &["chmod d 711", "chmod d 700", "put d/f f"], "d/ 700, d/f=f"),
+    (&["mkdir d"], &["tag d x", "touch d 5"], "d/"),
+    (&["symlink l v0", "put f f"], &["touch f 5", "chmod f 700"], "f=f 700, l->v0"),
+    (&["put f f"], &["rm f", "mkdir f"], "f/"),
+    (&["put f f"], &["rm f", "mkdir f", "put f/g g", "chmod f 700"], "f/ 700, f/g=g"),
+    (&["mkdir d", "put d/f f"], &["rm d/f", "rm d", "put d d"], "d=d"),
+    (&["mkdir d", "put d/f f"], &["rm d/f", "rm d"], ""),
+    (&["put f f"], &["save f g", "chmod f 700"], "f=g 700"),
+];
+
+#[test]
+fn equal_changes_of_every_kind_are_no_conflict() {
+    let site = Site::new();
+    let party = site.connected();
+    let (mut n, mut wrong) = (0, Vec::new());
+    for (base, both, expect) in SAME {
+        for on_conflict in OnConflict::ALL {
+            n += 1;
+            let (found, report) = merged(&party, n, (base, both, both), *on_conflict);
+            if found != *expect || report.conflict_count > 0 || !report.ended {
+                let conflicts: Vec<_> =
+                    report.conflicts.iter().map(|c| (&c.path, &c.ours, &c.theirs, &c.resolution)).collect();
+                wrong.push(format!("{on_conflict:?}: {base:?}, both {both:?}: {found}, {conflicts:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_branch_is_rebased_over_equal_changes_of_every_kind() {
+    let site = Site::new();
+    let party = site.connected();
+    let (mut n, mut wrong) = (0, Vec::new());
+    for (base, both, expect) in SAME {
+        n += 1;
+        let two = two(&party, n, base);
+        act(two.one.client(), "", both);
+        act(two.two.client(), "", &[both, &["put more more"][..]].concat());
+        merge(&two.one);
+        let (root, name) = (two.two.root(), two.two.branch().expect("a branch").clone());
+        two.two.client().sync().expect("durable");
+        two.two.abandon();
+        let done = party.realms.rebase_branch(root, &name);
+        let whole = done.as_ref().is_ok_and(|report| report.conflict_count == 0 && !report.stopped);
+        if whole {
+            merge(&party.realms.open_branch(root, &name).expect("opened"));
+        }
+        let found = shown(&party.client, &two.at);
+        let found: Vec<_> = found.split(", ").filter(|line| *line != "more=more").collect();
+        let found = found.join(", ");
+        if !whole || found != *expect {
+            wrong.push(format!("{base:?}, both {both:?}: {found}, {done:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_attribute_that_both_set_alike_stays_with_the_content_of_ours() {
+    let site = Site::new();
+    let party = site.connected();
+    for (n, theirs) in
+        [&["chmod f 700", "tag f x", "write f theirs"][..], &["chmod f 700", "tag f x"]].iter().enumerate()
+    {
+        let case = (&["put f base"][..], *theirs, &["chmod f 700", "tag f x", "write f ours"][..]);
+        let (found, report) = merged(&party, n, case, OnConflict::Overwrite);
+        assert_eq!(found, "f=ours 700", "{theirs:?}: {report:?}");
+        let file = party.client.stat(format!("/t{n}/f")).expect("there").ino;
+        assert_eq!(party.client.getxattr(&party.client.caller(), file, b"user.tag"), Ok(b"x".to_vec()));
+    }
+}
+
+#[test]
+fn a_file_that_others_moved_over_ours_is_no_version_of_it() {
+    let site = Site::new();
+    let party = site.connected();
+    let case = (&["put f base", "put o other"][..], &["mv o f"][..], &["chmod f 700"][..]);
+    let (found, report) = merged(&party, 0, case, OnConflict::Merge);
+    assert_eq!(found, "f=base 700, f.theirs=other", "{report:?}");
 }

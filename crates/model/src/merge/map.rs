@@ -365,6 +365,15 @@ impl MergeMap {
         (*position == changed).then_some(*how)
     }
 
+    /// Whether both sides made the same of an inode, and nobody else changed anything of its own after ours looked.
+    pub fn is_same(&self, theirs: Ino, changed: Position) -> bool {
+        let is_as_seen = |position: Position| position >= changed || self.is_own(changed);
+        let settled = self.settled.get(&theirs);
+        settled.is_some_and(|&(position, how)| {
+            how == Settled::Same && position != Settled::REMOVED && is_as_seen(position)
+        })
+    }
+
     /// Whether a directory of the server is none that ours has already, under whatever name: only then can one that
     /// ours makes be the same.
     pub fn may_bind(&self, theirs: Ino) -> bool {
