@@ -28,6 +28,7 @@ mod make;
 mod names;
 mod rename;
 mod replaced;
+mod restored;
 
 mod foreign;
 mod rebase;

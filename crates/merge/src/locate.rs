@@ -99,7 +99,7 @@ impl<'a> Merge<'a> {
         time: Time,
         is_open: &dyn Fn(Ino) -> bool,
     ) -> Result<MergeStep, Fault> {
-        let (mut inode, mut kind) = (inode, kind);
+        let (mut inode, mut kind, wanted) = (inode, kind, inode.ino);
         let mut above = None;
         // What held it may be removed too: that comes back first. Names of directories lead upwards, as ours has them.
         for _ in 0..DEPTH_MAX {
@@ -156,13 +156,11 @@ impl<'a> Merge<'a> {
                 return Ok(MergeStep::Stop);
             }
         }
-        // What theirs did to it before they removed it is not what ours goes on with.
-        let reverting = self.reverting(inode, self.state.file_as_known(inode)?)?;
-        events.push(Event::Restore { parent: above.ino, name: name.clone(), ino: inode.ino, time });
-        events.extend(reverting.into_iter().flatten());
+        // Ours changes the directory itself, or only needs it for something in it.
+        let is_whole = inode.ino == wanted && (kind == ConflictKind::RenameDelete || self.sets_attributes);
+        let restored = self.restored(inode, (above.ino, &name), is_whole, time)?;
+        events.extend(restored);
         self.map.note_placed(inode.ino, &place, &(above.ino, name));
-        // It is as ours has it from here on.
-        self.map.met(inode.ino);
         Ok(MergeStep::First(events))
     }
 

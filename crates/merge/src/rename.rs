@@ -143,12 +143,11 @@ impl<'a> Merge<'a> {
         let inode = match self.locate(ino)? {
             Located::Live(inode) => inode,
             Located::Removed(inode) => {
-                return Ok(Err(self.bring_back(
-                    inode,
-                    ConflictKind::RenameDelete,
-                    time,
-                    self.ctx.is_open,
-                )?));
+                let kind = ConflictKind::RenameDelete;
+                return Ok(Err(match self.state.entry(to_dir, to_name)? {
+                    Known::Absent => self.restore_at((to_dir, to_name), inode, kind, time)?,
+                    Known::Present(_) => self.bring_back(inode, kind, time, self.ctx.is_open)?,
+                }));
             }
             Located::Gone => return Ok(Err(MergeStep::Skip(Skipped::Gone))),
             Located::Outside => return Ok(Err(MergeStep::Skip(Skipped::Outside))),

@@ -135,16 +135,6 @@ impl<'a> Merge<'a> {
         if let Known::Present(slot) = self.state.entry(dir, name)? {
             return self.displace(dir, name, slot, (false, false), *time);
         }
-        let reverting = self.reverting(inode, self.state.file_as_known(inode)?)?;
-        let path = self.path_of(dir.ino, Some(name))?;
-        if self.conflict(ConflictKind::EditDelete, path, inode.ino, None) == Resolution::Aborted {
-            return Ok(MergeStep::Stop);
-        }
-        let (parent, ino) = (dir.ino, inode.ino);
-        let mut events = vec![Event::Restore { parent, name: name.clone(), ino, time: *time }];
-        events.extend(reverting.into_iter().flatten());
-        self.map.met(ino);
-        self.map.vouch(ino);
-        Ok(MergeStep::Instead(events))
+        self.restore_at((dir, name), inode, ConflictKind::EditDelete, *time)
     }
 }

@@ -218,3 +218,28 @@ fn a_file_that_others_moved_over_ours_is_no_version_of_it() {
     let (found, report) = merged(&party, 0, case, OnConflict::Merge);
     assert_eq!(found, "f=base 700, f.theirs=other", "{report:?}");
 }
+
+#[test]
+fn a_directory_that_ours_moved_or_changed_comes_back_whole() {
+    let site = Site::new();
+    let party = site.connected();
+    let base: &[&str] = &["mkdir d", "mkdir d/s", "put d/f base", "put d/s/g base", "symlink d/l x"];
+    let theirs: &[&str] = &["write d/f theirs", "rm d/f", "rm d/s/g", "rm d/s", "rm d/l", "rm d"];
+    let mut n = 0;
+    for (ours, expect) in [
+        (&["mv d e"][..], "e/, e/f=base, e/l->x, e/s/, e/s/g=base"),
+        (&["mv d e", "write e/f ours", "rm e/s/g"], "e/, e/f=ours, e/l->x, e/s/"),
+        (&["chmod d 700"], "d/ 700, d/f=base, d/l->x, d/s/, d/s/g=base"),
+        (&["tag d/s x"], "d/, d/s/, d/s/g=base"),
+        (&["put d/h ours"], "d/, d/h=ours"),
+        (&["mv d/s s"], "s/, s/g=base"),
+        (&["mkdir e", "mv d e/d", "mv e/d/f f"], "e/, e/d/, e/d/l->x, e/d/s/, e/d/s/g=base, f=base"),
+    ] {
+        for on_conflict in [OnConflict::Overwrite, OnConflict::KeepBoth] {
+            n += 1;
+            let (found, report) = merged(&party, n, (base, theirs, ours), on_conflict);
+            assert_eq!(found, expect, "{on_conflict:?}: {ours:?}: {report:?}");
+            assert!(report.conflict_count > 0, "{ours:?}");
+        }
+    }
+}

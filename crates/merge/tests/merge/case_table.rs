@@ -314,6 +314,48 @@ pub(crate) const CASES: &[Case] = &[
         keep_both: "g=base",
     },
     Case {
+        // A directory comes back with all that ours has in it, if ours changed or moved the directory itself ...
+        base: &["mkdir d", "put d/f f", "mkdir d/s", "put d/s/g g", "ln d/f d/s/h"],
+        theirs: &["rm d/f", "rm d/s/g", "rm d/s/h", "rmdir d/s", "rmdir d"],
+        ours: &["mv d e"],
+        conflicts: &[K::RenameDelete],
+        overwrite: "e/ e/f=f e/s/ e/s/g=g e/s/h=f",
+        keep_both: "e/ e/f=f e/s/ e/s/g=g e/s/h=f",
+    },
+    Case {
+        base: &["mkdir d", "put d/f f", "put d/g g"],
+        theirs: &["mv d/f f", "write d/g theirs", "rm d/g", "rmdir d"],
+        ours: &["chmod d 700"],
+        conflicts: &[K::EditDelete],
+        overwrite: "d/ d/g=theirs f=f",
+        keep_both: "d/ d/g=theirs f=f",
+    },
+    Case {
+        base: &["mkdir d", "put d/f f", "put d/g g"],
+        theirs: &["rm d/f", "rm d/g", "rmdir d", "put d theirs"],
+        ours: &["rm d/f", "mv d e", "put e/h h"],
+        conflicts: &[K::RenameDelete],
+        overwrite: "d=theirs e/ e/g=g e/h=h",
+        keep_both: "d=theirs e/ e/g=g e/h=h",
+    },
+    Case {
+        // ... and not if ours needs it for something in it, or took something out of it.
+        base: &["mkdir d", "put d/f f"],
+        theirs: &["rm d/f", "rmdir d"],
+        ours: &["put d/g g"],
+        conflicts: &[K::EditDelete],
+        overwrite: "d/ d/g=g",
+        keep_both: "d/ d/g=g",
+    },
+    Case {
+        base: &["mkdir d", "put d/f f", "mkdir d/s", "put d/s/g g"],
+        theirs: &["rm d/f", "rm d/s/g", "rmdir d/s", "rmdir d"],
+        ours: &["mv d/s s", "mv d/f f"],
+        conflicts: &[K::RenameDelete, K::RenameDelete],
+        overwrite: "f=f s/ s/g=g",
+        keep_both: "f=f s/ s/g=g",
+    },
+    Case {
         base: &["mkdir a", "mkdir b"],
         theirs: &["mv a b/a"],
         ours: &["mv b a/b", "put a/b/f ours"],

@@ -98,6 +98,12 @@ impl ContestedNames {
         self.names.get(&ino).map_or(&[], Vec::as_slice)
     }
 
+    /// All names that ours knows, by inode.
+    pub fn known(&self) -> impl Iterator<Item = (Ino, &Place)> {
+        let all = self.names.iter().flat_map(|(ino, places)| places.iter().map(|place| (*ino, place)));
+        all.filter(|(ino, place)| self.knows(*ino, place))
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.names.values().map(|names| names.len() as u64).sum());
         for (ino, names) in &self.names {
