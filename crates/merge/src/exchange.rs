@@ -62,6 +62,8 @@ impl<'a> Merge<'a> {
             };
             match self.merge_rename(&mut half)? {
                 MergeStep::Emit => return Ok(MergeStep::First(vec![half])),
+                // It came back where it goes. The other is still to go.
+                MergeStep::Instead(events) => return Ok(MergeStep::First(events)),
                 // The other goes where it should nevertheless.
                 MergeStep::Skip(Skipped::Gone | Skipped::Needless) => {}
                 step => return Ok(step),

@@ -4,6 +4,8 @@ use chiton_model::merge::MergeMap;
 use chiton_namespace::{Fault, Inode, Known, Namespace};
 use chiton_types::{Ino, Kind, Name};
 
+use crate::replaced::lost_a_name;
+
 /// What others did to an inode or a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -23,7 +25,7 @@ pub fn foreign_to_inode(state: &Namespace, ino: Ino, map: &MergeMap) -> Result<C
     let ino = map.translate(ino);
     Ok(match state.known_inode(ino)? {
         Some(inode) if inode.nlink == 0 && map.contested.has_any(ino) => Change::Removed,
-        Some(inode) if is_changed(map, inode) => Change::Changed,
+        Some(inode) if is_changed(map, inode) || lost_a_name(state, map, inode)? => Change::Changed,
         Some(_) => Change::None,
         // It was not merged yet, or its removal was.
         None => Change::None,

@@ -140,7 +140,9 @@ impl<'a> Merge<'a> {
                 let kind = match theirs.kind() == Kind::Dir {
                     _ if moved => ConflictKind::FileMoved,
                     false if self.sets_attributes && theirs.kind() != inode.kind() => ConflictKind::AttrOther,
-                    false if self.sets_attributes && !self.map.may_know(theirs.ino) => ConflictKind::AttrFile,
+                    false if self.sets_attributes && theirs.nlink <= 1 && !self.map.may_know(theirs.ino) => {
+                        ConflictKind::AttrFile
+                    }
                     false => ConflictKind::EditFile,
                     true => ConflictKind::EditDir,
                 };

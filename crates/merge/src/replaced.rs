@@ -13,11 +13,11 @@
 //! - A further name takes none from others: the file of ours has only the new one until ours writes.
 
 use chiton_model::Event;
-use chiton_model::merge::{ConflictKind, Place, Resolution};
-use chiton_namespace::{Fault, Inode, Known};
+use chiton_model::merge::{ConflictKind, MergeMap, Place, Resolution};
+use chiton_namespace::{Fault, Inode, Known, Namespace};
 use chiton_types::{Kind, Time};
 
-use crate::locate::{Located, known_names};
+use crate::locate::known_names;
 use crate::{Merge, MergeStep};
 
 /// A name that ours has of an inode, and the other inode that bears it now.
@@ -27,37 +27,55 @@ struct Replacing<'a> {
     theirs: &'a Inode,
 }
 
-impl<'a> Merge<'a> {
-    /// The names of an inode that theirs gave to other inodes.
-    fn replacing(&mut self, inode: &Inode) -> Result<Vec<Replacing<'a>>, Fault> {
-        let mut all = Vec::new();
-        for place in self.map.contested.of(inode.ino).to_vec() {
-            let Located::Live(dir) = self.locate(place.0)? else { continue };
-            if dir.kind() != Kind::Dir || !self.map.contested.knows(inode.ino, &place) {
-                continue;
-            }
-            if let Known::Present(slot) = self.state.entry(dir, &place.1)?
-                && slot.ino != inode.ino
-                && self.map.is_foreign(slot.position)
-            {
-                let theirs = self.state.inode(slot.ino)?;
-                all.push(Replacing { place, dir, theirs });
-            }
+/// The names of an inode that theirs gave to other inodes.
+fn replacing<'a>(state: &'a Namespace, map: &MergeMap, inode: &Inode) -> Result<Vec<Replacing<'a>>, Fault> {
+    let mut all = Vec::new();
+    for place in map.contested.of(inode.ino).iter().filter(|place| map.contested.knows(inode.ino, place)) {
+        let Some(dir) = state.known_inode(place.0)?.filter(|dir| dir.kind() == Kind::Dir && dir.nlink > 0)
+        else {
+            continue;
+        };
+        if let Known::Present(slot) = state.entry(dir, &place.1)?
+            && slot.ino != inode.ino
+            && map.is_foreign(slot.position)
+        {
+            all.push(Replacing { place: place.clone(), dir, theirs: state.inode(slot.ino)? });
         }
-        Ok(all)
     }
+    Ok(all)
+}
 
-    /// Those of them that are new to ours, and of the same type.
-    fn saved_over(&mut self, inode: &Inode) -> Result<Vec<Replacing<'a>>, Fault> {
-        let mut all = self.replacing(inode)?;
-        all.retain(|one| {
-            one.theirs.kind() == inode.kind()
-                && inode.kind() != Kind::Dir
-                && !self.map.may_know(one.theirs.ino)
-        });
-        Ok(all)
+/// Those of them that are new to ours, and of the same type.
+fn saved_over<'a>(state: &'a Namespace, map: &MergeMap, inode: &Inode) -> Result<Vec<Replacing<'a>>, Fault> {
+    if inode.kind() == Kind::Dir {
+        return Ok(Vec::new());
     }
+    let mut all = replacing(state, map, inode)?;
+    all.retain(|one| one.theirs.kind() == inode.kind() && !map.may_know(one.theirs.ino));
+    Ok(all)
+}
 
+/// The name that a file takes back when ours writes to it: theirs gave it to another, and ours alone gave the file those
+/// that it has. A name that theirs gave it, or left it, is a place for the content of ours.
+fn name_to_take_back<'a>(
+    state: &'a Namespace,
+    map: &MergeMap,
+    inode: &Inode,
+) -> Result<Option<Replacing<'a>>, Fault> {
+    if !map.contested.has_any(inode.ino) || inode.nlink == 0 {
+        return Ok(None);
+    }
+    let Some(found) = saved_over(state, map, inode)?.into_iter().next() else { return Ok(None) };
+    let is_ours = known_names(state, inode)?.iter().all(|(_, since)| map.is_own(*since));
+    Ok(is_ours.then_some(found))
+}
+
+/// Whether theirs took a name of a file that ours takes back when it writes.
+pub(crate) fn lost_a_name(state: &Namespace, map: &MergeMap, inode: &Inode) -> Result<bool, Fault> {
+    Ok(name_to_take_back(state, map, inode)?.is_some())
+}
+
+impl<'a> Merge<'a> {
     /// Ours sets attributes of a file that theirs replaced: they are set on both. `None`: an event like any other.
     pub(crate) fn set_of_replaced(
         &mut self,
@@ -68,7 +86,9 @@ impl<'a> Merge<'a> {
         if !self.sets_attributes || kind.resolution(self.map.on_conflict()) != Resolution::Together {
             return Ok(None);
         }
-        let saved = self.saved_over(inode)?;
+        let mut saved = saved_over(self.state, self.map, inode)?;
+        // A further name of theirs is of no file of ours.
+        saved.retain(|one| one.theirs.nlink <= 1);
         if saved.is_empty() {
             return Ok(None);
         }
@@ -98,13 +118,9 @@ impl<'a> Merge<'a> {
     /// Ours writes to a file that is there by further names of ours alone, and whose name theirs gave to another file: ours has
     /// that name.
     pub(crate) fn take_back_name(&mut self, inode: &Inode, time: Time) -> Result<Option<MergeStep>, Fault> {
-        let Some(Replacing { place, dir, theirs }) = self.saved_over(inode)?.into_iter().next() else {
+        let Some(Replacing { place, dir, theirs }) = name_to_take_back(self.state, self.map, inode)? else {
             return Ok(None);
         };
-        // A name that theirs gave it, or left it, is a place for what ours writes.
-        if !known_names(self.state, inode)?.iter().all(|(_, since)| self.map.is_own(*since)) {
-            return Ok(None);
-        }
         let at = (dir, &place.1);
         let taken = self.take_name(at, theirs, ConflictKind::EditFile, false, time, self.ctx.is_open)?;
         Ok(Some(match taken {
@@ -119,9 +135,11 @@ impl<'a> Merge<'a> {
         }))
     }
 
-    /// Whether theirs gave a name of a file that they removed to something else.
-    pub(crate) fn has_replaced_name(&mut self, inode: &Inode) -> Result<bool, Fault> {
-        Ok(!self.replacing(inode)?.is_empty())
+    /// Whether theirs gave a name of a file that they removed to something else, in which ours has no part.
+    pub(crate) fn has_replaced_name(&self, inode: &Inode) -> Result<bool, Fault> {
+        let all = replacing(self.state, self.map, inode)?;
+        let is_met = |one: &Replacing<'_>| self.map.settled(one.theirs.ino, one.theirs.position).is_some();
+        Ok(!all.is_empty() && !all.iter().any(is_met))
     }
 
     /// Ours gives a further name to a file that theirs replaced: it has that one, and theirs keeps the other.

@@ -133,6 +133,15 @@ pub(crate) const CASES: &[Case] = &[
         keep_both: "f=base f.theirs=theirs",
     },
     Case {
+        // A further name of theirs gets no attributes from ours.
+        base: &["put f base"],
+        theirs: &["put t theirs", "ln t g", "mv t f"],
+        ours: &["chmod f 700"],
+        conflicts: &[K::EditFile],
+        overwrite: "f=base g=theirs",
+        keep_both: "f=base f.theirs=theirs g=theirs",
+    },
+    Case {
         base: &["put f base"],
         theirs: &["symlink t theirs", "mv t f"],
         ours: &["chmod f 700"],
@@ -337,6 +346,14 @@ pub(crate) const CASES: &[Case] = &[
         conflicts: &[K::RenameDelete],
         overwrite: "d=theirs e/ e/g=g e/h=h",
         keep_both: "d=theirs e/ e/g=g e/h=h",
+    },
+    Case {
+        base: &["mkdir a", "mkdir b", "put b/f f"],
+        theirs: &["rmdir a", "rm b/f", "rmdir b"],
+        ours: &["swap a b"],
+        conflicts: &[K::RenameDelete, K::RenameDelete],
+        overwrite: "a/ a/f=f b/",
+        keep_both: "a/ a/f=f b/",
     },
     Case {
         // ... and not if ours needs it for something in it, or took something out of it.
