@@ -18,7 +18,7 @@ use std::fs;
 use std::path::Path;
 
 use chiton_client::Client;
-use chiton_types::{Attr, Kind, Refusal};
+use chiton_types::{Attr, Ino, Kind, Refusal};
 use serde::{Deserialize, Serialize};
 
 use crate::copied::Copying;
@@ -141,14 +141,18 @@ impl Realm {
     /// the path first, then choose [`Choice::Ours`].
     ///
     /// # Errors
-    /// There is no conflict; theirs cannot be copied.
+    /// There is no conflict; theirs cannot be copied; others have the file that it is about under another name.
     pub fn resolve_conflict(&self, path: &[u8], choice: Choice) -> Result<(), RealmError> {
-        if !self.diff()?.conflicts.iter().any(|(change, _)| path_of(change) == path) {
+        let (diff, inos) = self.diff_with_inodes()?;
+        let conflicts = diff.conflicts.iter().zip(inos).filter(|((change, _), _)| path_of(change) == path);
+        let inos: Vec<Ino> = conflicts.map(|(_, ino)| ino).collect();
+        if inos.is_empty() {
             let what = format!("{}: there is no conflict", quoted(path));
             return Err(RealmError::new(Refusal::NotFound, what, "`chiton conflicts` lists them"));
         }
         let theirs = self.theirs_at(path)?;
         if choice == Choice::Theirs {
+            self.is_nowhere_else(path, theirs.as_ref(), inos)?;
             let copied = take_theirs(&self.theirs(), theirs.as_ref(), self.client(), path);
             copied.map_err(|refusal| {
                 let what = format!("{}: the version of the others cannot be copied: {refusal}", quoted(path));
@@ -164,6 +168,33 @@ impl Realm {
         let mut resolved = self.resolved().lock();
         resolved.0.insert(path.to_vec(), fingerprint(theirs.as_ref()));
         self.state_dir_path().map_or(Ok(()), |dir| resolved.write(dir))
+    }
+
+    /// That others do not have what ours has, or had, at the path under another name: the version of the others at the path says nothing of it, and
+    /// to remove or replace it here would remove it there.
+    fn is_nowhere_else(
+        &self,
+        path: &[u8],
+        theirs: Option<&Attr>,
+        mut inos: Vec<Ino>,
+    ) -> Result<(), RealmError> {
+        let (ours, others) = (self.client(), self.theirs());
+        let here = ours.lstat(rooted(path)).ok();
+        inos.extend(here.as_ref().map(|here| here.ino));
+        for ino in inos.into_iter().filter(|ino| theirs.is_none_or(|theirs| theirs.ino != *ino)) {
+            let is_at_path = here.as_ref().is_some_and(|here| here.ino == ino);
+            let stays_here = match ours.getattr(ino, None).map(|entry| entry.attr) {
+                Ok(attr) if attr.kind == Kind::Dir => attr.nlink > 0 && !is_at_path,
+                Ok(attr) => attr.nlink > u32::from(is_at_path),
+                Err(_) => false,
+            };
+            if !stays_here && others.getattr(ino, None).is_ok_and(|entry| entry.attr.nlink > 0) {
+                let what = format!("{}: others have this file under another name", quoted(path));
+                let next = "give it that name here (if it is removed here, copy it from there), then resolve it with --ours";
+                return Err(RealmError::new(Refusal::Exists, what, next));
+            }
+        }
+        Ok(())
     }
 
     fn is_resolved(&self, path: &[u8]) -> Result<bool, RealmError> {

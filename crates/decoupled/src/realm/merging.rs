@@ -10,7 +10,7 @@ use chiton_model::merge;
 use chiton_policy::{Interfere, OnConflict};
 use chiton_runtime::sync::Mutex;
 use chiton_server::{DecoupledSubtree, Role, Server, ServerOptions};
-use chiton_types::{Position, SessionId};
+use chiton_types::{Ino, Position, SessionId};
 use chiton_wire::{MergeState, Settled};
 
 use crate::base::ReadBase;
@@ -285,11 +285,16 @@ impl Realm {
     /// # Errors
     /// The comparison failed.
     pub fn diff(&self) -> Result<Diff, RealmError> {
+        self.diff_with_inodes().map(|(diff, _)| diff)
+    }
+
+    /// As [`Realm::diff`], and the inode that each conflict is about.
+    pub(crate) fn diff_with_inodes(&self) -> Result<(Diff, Vec<Ino>), RealmError> {
         self.check_open()?;
         let state = self.merging.lock();
         let mut compared = self.compared(&state)?;
         self.agreed(&mut compared, false)?;
-        Ok(compared.diff)
+        Ok((compared.diff, compared.inos))
     }
 
     /// Compares our changes with those of other clients.

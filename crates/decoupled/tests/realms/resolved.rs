@@ -412,3 +412,57 @@ fn a_name_that_passed_through_a_removed_directory_is_compared() {
     assert!(merge(&realm).ended);
     assert_eq!(there.read_file("/f"), Ok(b"ours".to_vec()));
 }
+
+/// A file that is at the path here or was, and that others have elsewhere, is not lost by a resolution to theirs.
+#[test]
+fn theirs_is_refused_where_others_have_the_file_under_another_name() {
+    type Deed = fn(&Client);
+    let edits: Deed = |c| c.write_file("/f", b"ours").expect("written");
+    let removes: Deed = |c| c.remove("/f").expect("removed");
+    let renames: Deed = |c| c.rename_path("/f", "/mine").expect("renamed");
+    let covers: Deed = |c| c.rename_path("/o", "/f").expect("renamed");
+    let moves: Deed = |c| c.rename_path("/f", "/theirs").expect("renamed");
+    let moves_and_edits: Deed = |c| {
+        c.write_file("/f", b"theirs").expect("written");
+        c.rename_path("/f", "/theirs").expect("renamed");
+    };
+    let writes: Deed = |c| c.write_file("/f", b"theirs").expect("written");
+    for (ours_does, others_do) in [
+        (edits, moves),
+        (edits, moves_and_edits),
+        (removes, moves),
+        (removes, moves_and_edits),
+        (renames, moves),
+        (covers, writes),
+        (covers, moves_and_edits),
+    ] {
+        let site = Site::new();
+        let (ours, others) = (site.connected(), site.embedded());
+        ours.mkdir("/job");
+        for (file, content) in [("/job/f", b"before"), ("/job/o", b"-other")] {
+            ours.client.create_file(file, content).expect("made");
+        }
+        let root = ours.client.stat("/job").expect("there").ino;
+        let policy = "consistency: weak\ndurability: local\ninterfere_policy: allow\non_conflict: abort\n";
+        let realm = ours.decouple(root, policy).expect("decoupled");
+        let (here, there) = (realm.client(), others.client.rooted(root));
+        ours_does(here);
+        others_do(&there);
+        assert!(realm.merge(&|_| {}).expect("compared").stopped);
+        let mut is_refused = false;
+        for conflict in realm.conflicts().expect("reported") {
+            match realm.resolve_conflict(conflict.path.as_bytes(), Choice::Theirs) {
+                Ok(()) => {}
+                Err(error) => {
+                    assert_eq!(error.refusal(), Refusal::Exists, "{error}");
+                    is_refused = true;
+                }
+            }
+        }
+        assert!(is_refused, "{:?}", realm.conflicts());
+        assert!(realm.merge(&|_| {}).expect("compared").stopped);
+        let content = |path: &str| there.read_file(path).ok();
+        let files = ["/f", "/theirs", "/mine"].iter().filter_map(|path| content(path)).count();
+        assert!(files >= 1 && content("/o").is_some(), "nothing is lost");
+    }
+}
