@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
 use chiton_client::{Client, ClientOptions};
-use chiton_fuse::{Mount, MountOptions};
+use chiton_fuse::{Mount, MountError, MountOptions};
 use chiton_runtime::{RealWorld, SharedWorld};
 use chiton_server::{FormatOptions, Server, ServerOptions};
 use tempfile::TempDir;
@@ -86,6 +86,19 @@ impl Drop for MountedHere {
     fn drop(&mut self) {
         drop(self.mount.take());
     }
+}
+
+/// Unmounts. A test beside this one that starts a program has all open files in the new process for a moment.
+pub(crate) fn unmount(mut mount: Mount) {
+    for _ in 0..100 {
+        match mount.unmount() {
+            Ok(()) => return,
+            Err((MountError::Busy(_), Some(again))) => mount = again,
+            Err((error, _)) => panic!("{error}"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("the mount is in use for 10 s");
 }
 
 /// Runs a test over the library, and over a mount.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use chiton_fuse::{Mount, MountOptions};
 
-use super::fixture::{MountedHere, Served};
+use super::fixture::{MountedHere, Served, unmount};
 use super::mounted::Mounted;
 use super::subject::{FsUnderTest, ROOT};
 
@@ -100,14 +100,14 @@ fn file_handles_outlive_the_mount() {
     std::fs::create_dir(dir.join("d")).expect("mkdir");
     std::fs::write(dir.join("d/f"), "kept").expect("write");
     let handle = Handle::of(&dir.join("d/f"));
-    first.unmount().expect("nobody uses it");
+    unmount(first);
     let second = mount();
     let root = File::open(&dir).expect("open");
     let mut content = String::new();
     handle.open(&root, libc::O_RDONLY).expect("by handle").read_to_string(&mut content).expect("read");
     assert_eq!(content, "kept");
     drop(root);
-    second.unmount().expect("nobody uses it");
+    unmount(second);
 }
 
 /// S12: with `ino32` programs see inode numbers below 2^32, the same for each name of a file and in listings.
@@ -136,5 +136,5 @@ fn inode_numbers_fit_in_32_bits_where_asked_for() {
         }
     }
     assert!(seen.iter().all(|ino| u32::try_from(*ino).is_ok()), "{seen:?}");
-    mount.unmount().expect("nobody uses it");
+    unmount(mount);
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use chiton_fuse::{Mount, MountError, MountOptions};
 
-use super::fixture::{MountedHere, Served};
+use super::fixture::{MountedHere, Served, unmount};
 use super::mounted::{Mounted, as_user};
 use super::subject::{BOB, FsUnderTest, ROOT};
 
@@ -160,7 +160,7 @@ fn unmounting_pushes_and_commits() {
             assert!(status.success());
             waiting.join().expect("no panic").expect("a clean end");
         } else {
-            mount.unmount().map_err(|(error, _)| error).expect("a clean end");
+            unmount(mount);
         }
         assert!(dir.read_dir().expect("readable").next().is_none(), "nothing is mounted");
     }
@@ -191,7 +191,7 @@ fn mounting_refuses_bad_mount_points() {
     let (error, mount) = mount.unmount().expect_err("in use");
     assert!(matches!(error, MountError::Busy(_)), "{error}");
     drop(held);
-    mount.expect("still mounted").unmount().map_err(|(error, _)| error).expect("a clean end");
+    unmount(mount.expect("still mounted"));
 }
 
 /// A mount for reading changes nothing.
