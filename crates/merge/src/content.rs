@@ -185,11 +185,6 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Whether an event sets attributes of an inode, and changes no content and no name.
-pub(crate) fn sets_attributes(event: &Event) -> bool {
-    matches!(event, Event::SetAttr { size: None, .. } | Event::Xattr { .. } | Event::Flags { .. })
-}
-
 /// What in an event is nothing that a client of the decoupling may write.
 fn forged(event: &Event, map: &MergeMap) -> Option<&'static str> {
     let Event::Write { body, mode, .. } = event else { return None };

@@ -104,7 +104,7 @@ pub fn plan_merge(
     ctx: &MergeContext<'_>,
     report: &mut Vec<Conflict>,
 ) -> Result<MergeStep, Fault> {
-    let sets_attributes = content::sets_attributes(event);
+    let sets_attributes = event.attributes_of().is_some();
     Merge { state, map, ctx, report, sets_attributes }.plan(event)
 }
 

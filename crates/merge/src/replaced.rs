@@ -94,12 +94,7 @@ impl<'a> Merge<'a> {
         }
         let mut events = Vec::new();
         for target in std::iter::once(inode).chain(saved.iter().map(|one| one.theirs)) {
-            let mut event = event.clone();
-            if let Event::SetAttr { ino, .. } | Event::Xattr { ino, .. } | Event::Flags { ino, .. } =
-                &mut event
-            {
-                *ino = target.ino;
-            }
+            let Some(mut event) = event.with_attributes_of(target.ino) else { continue };
             if self.planned_content(&mut event, target)? == MergeStep::Emit {
                 events.push(event);
             }
