@@ -188,10 +188,19 @@ fn equal_contents_do_not_settle_other_changes_to_the_file() {
             "a"
         };
         assert!(realm.merge(&|_| {}).expect("compared").stopped);
-        realm.resolve_conflict(path.as_bytes(), Choice::Theirs).expect("resolved");
+        if !is_moved_here {
+            // The file is under another name there: ours gives it that name, too.
+            let refused = realm.resolve_conflict(b"a", Choice::Theirs).expect_err("two files");
+            assert_eq!(refused.refusal(), Refusal::Exists);
+            here.rename_path("/a", "/c").expect("moved");
+        }
+        for conflict in realm.conflicts().expect("reported") {
+            realm.resolve_conflict(conflict.path.as_bytes(), Choice::Theirs).expect("resolved");
+        }
         let report = realm.merge(&|_| {}).expect("merged");
         assert!(!report.stopped, "moved here: {is_moved_here}: {report:?}");
         assert_eq!(there.read_file(format!("/{path}")), Ok(b"theirs".to_vec()));
+        assert_eq!(there.read_file("/c").ok(), (!is_moved_here).then(|| b"by them".to_vec()));
         assert_eq!(there.read_file("/kept"), Ok(b"by us".to_vec()));
     }
 }
