@@ -36,7 +36,7 @@ const UNSURE_MAX: usize = 65_536;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same of whoever ends a lease, for the kernel to read a listing: it needs no more than the processor for that.
 const READING_PATIENCE: Duration = Duration::from_millis(200);
-/// Maximum number of inodes that wait for the thread. Beyond it, the caller itself drops all pages of the inode.
+/// Maximum number of tasks for the thread. Beyond it no more ends of files wait for it.
 const QUEUE_MAX: usize = 65_536;
 
 /// The kernel's side of one mount.
@@ -72,6 +72,7 @@ pub(crate) struct NameReply<'a> {
 
 #[derive(Debug)]
 enum Later {
+    /// Of the range in [`Queue::stale`].
     Inval(Ino),
     Grown(Ino, Grown, mpsc::SyncSender<()>),
     /// Waits until the kernel has read listings of these directories, by a name in each.
@@ -81,6 +82,8 @@ enum Later {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Later>,
+    /// The ranges of bytes whose pages do not hold any more, of each inode that waits for it.
+    stale: HashMap<Ino, Range<u64>>,
     closed: bool,
 }
 
@@ -224,12 +227,22 @@ impl Kernel {
 
     /// [`Kernel::inval_inode`] soon, on the notification thread.
     pub(crate) fn inval_inode_later(&self, ino: Ino) {
+        self.inval_range_later(ino, 0..u64::MAX);
+    }
+
+    /// [`Kernel::inval_range`] soon, on the notification thread; of a range around all that wait for this inode.
+    pub(crate) fn inval_range_later(&self, ino: Ino, range: Range<u64>) {
         let mut queue = self.queue.lock();
-        let is_last = matches!(queue.waiting.back(), Some(Later::Inval(last)) if *last == ino);
-        if queue.waiting.len() < QUEUE_MAX && !is_last {
-            queue.waiting.push_back(Later::Inval(ino));
-            self.wake.notify_one();
+        if queue.closed {
+            return;
         }
+        if let Some(all) = queue.stale.get_mut(&ino) {
+            *all = all.start.min(range.start)..all.end.max(range.end);
+            return;
+        }
+        queue.stale.insert(ino, range);
+        queue.waiting.push_back(Later::Inval(ino));
+        self.wake.notify_one();
     }
 
     /// The kernel was given this size of a file, or a smaller one than the present, and may not trust it.
@@ -282,7 +295,7 @@ impl Kernel {
         let _ = is_done.recv_timeout(READING_PATIENCE);
     }
 
-    /// Serves [`Kernel::inval_inode_later`] and [`Kernel::grown_soon`] until [`Kernel::close`].
+    /// Serves [`Kernel::inval_inode_later`], [`Kernel::inval_range_later`] and [`Kernel::grown_soon`] until [`Kernel::close`].
     pub(crate) fn run(self: Arc<Self>) {
         loop {
             let mut queue = self.queue.lock();
@@ -290,9 +303,17 @@ impl Kernel {
                 self.wake.wait(&mut queue);
             }
             let Some(next) = queue.waiting.pop_front() else { return };
+            let stale = match next {
+                Later::Inval(ino) => queue.stale.remove(&ino),
+                _ => None,
+            };
             drop(queue);
             match next {
-                Later::Inval(ino) => self.inval_inode(ino),
+                Later::Inval(ino) => {
+                    if let Some(range) = stale {
+                        self.inval_range(ino, range);
+                    }
+                }
                 Later::Read(unread, done) => {
                     // The kernel takes the lock of the directory for it, which it holds while it reads a listing.
                     unread.iter().for_each(|(dir, name)| self.inval_entry(*dir, name.as_bytes()));
@@ -311,6 +332,7 @@ impl Kernel {
         let mut queue = self.queue.lock();
         queue.closed = true;
         queue.waiting.clear();
+        queue.stale.clear();
         self.wake.notify_all();
         self.moves.close();
     }

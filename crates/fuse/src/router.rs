@@ -33,7 +33,7 @@ use chiton_types::{Attr, Ino, Refusal};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
-use self::handle::Handle;
+pub(crate) use self::handle::Handle;
 pub(crate) use self::root_path::PathStep;
 use self::root_path::RootPath;
 pub(crate) use self::slot::{CachedByKernel, Slot};
@@ -86,7 +86,7 @@ impl Route<'_> {
     }
 
     /// The handle for the kernel of a file that was opened here.
-    pub(crate) fn opened(&self, number: u64, ino: Ino, flags: OpenFlags) -> FileHandle {
+    pub(crate) fn opened(&self, number: u64, ino: Ino, flags: OpenFlags) -> Handle {
         let slot = match self {
             Route::Global(_) => 0,
             Route::Realm(slot) => {
@@ -94,7 +94,7 @@ impl Route<'_> {
                 slot.number()
             }
         };
-        FileHandle(Handle::new(slot, flags, number).0)
+        Handle::new(slot, flags, number)
     }
 }
 
@@ -492,7 +492,7 @@ impl Router {
         let number = route.open(&root, ino, flags).inspect_err(|refusal| {
             tracing::warn!("a file that was open when its subtree was decoupled, merged or dropped (inode {ino}) cannot be opened again where it is now: {refusal}");
         })?;
-        let there = Handle(route.opened(number, ino, flags).0);
+        let there = route.opened(number, ino, flags);
         moved.insert(fh.0, there);
         drop(moved);
         // Nothing is dirty: dirty content was pushed when the realm began or was given back.

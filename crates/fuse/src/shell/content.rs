@@ -11,7 +11,7 @@ use chiton_wire::Grown;
 use super::Shell;
 use crate::attr::errno;
 use crate::caller::as_caller;
-use crate::router::{CachedByKernel, Route};
+use crate::router::{CachedByKernel, Handle, Route};
 
 /// Largest write that the kernel sends in one request, in bytes. From a buffer that does not begin with a page it touches one page
 /// more than it fills; the kernel sends it in one piece if it allows as many pages (`fs.fuse.max_pages_limit`).
@@ -32,15 +32,24 @@ type Open = (FileHandle, Ino);
 impl CachedByKernel for (FileHandle, FopenFlags) {}
 
 impl Shell {
-    /// The flags with which the kernel treats an open file. `had_content`: the content that the kernel still caches
-    /// is valid.
+    /// The kernel's handle of a file that the client opened by a number, and the flags with which the kernel treats it.
+    /// `had_content`: the content that the kernel still caches is valid.
     pub(super) fn open_answer(
         &self,
         route: &Route<'_>,
         ino: Ino,
-        flags: OpenFlags,
+        (number, flags): (u64, OpenFlags),
         had_content: bool,
-    ) -> FopenFlags {
+    ) -> (FileHandle, FopenFlags) {
+        let how = self.treatment(route, ino, flags, had_content);
+        let mut handle = route.opened(number, ino, flags);
+        if flags.write && !how.contains(FopenFlags::FOPEN_DIRECT_IO) {
+            handle = handle.paged();
+        }
+        (FileHandle(handle.0), how)
+    }
+
+    fn treatment(&self, route: &Route<'_>, ino: Ino, flags: OpenFlags, had_content: bool) -> FopenFlags {
         // A buffered write waits for its lease with pages locked, which a recall must invalidate. Two mounts that
         // both write a file that both have read would wait for each other. In a realm there is no other client.
         if flags.direct || (self.is_shared() && flags.write && !route.is_realm()) {
@@ -81,7 +90,7 @@ impl Shell {
                 if flags.read && !route.is_realm() {
                     self.end_known(route, ino, number);
                 }
-                Ok((route.opened(number, ino, flags), self.open_answer(route, ino, flags, had_content)))
+                Ok(self.open_answer(route, ino, (number, flags), had_content))
             })
         })
     }
@@ -133,9 +142,17 @@ impl Shell {
         is_back: bool,
     ) -> Result<u32, Refusal> {
         as_caller(req, |caller| {
-            self.router.on_files(caller, [file], |route, [number]| match is_back {
-                true => route.write_back(caller, number, offset, data),
-                false => route.write(caller, number, offset, data),
+            self.router.on_files(caller, [file], |route, [number]| {
+                if is_back {
+                    return route.write_back(caller, number, offset, data);
+                }
+                let written = route.write(caller, number, offset, data);
+                if Handle(file.0.0).is_paged() && self.is_shared() && !route.is_realm() {
+                    // The kernel put the bytes into its pages before it sent them. If it dropped a page since and
+                    // read it again, the page has the old content, and nothing else will invalidate it.
+                    self.kernel.inval_range_later(file.1, offset..offset + data.len() as u64);
+                }
+                written
             })
         })
     }

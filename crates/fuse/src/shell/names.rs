@@ -130,8 +130,7 @@ impl Shell {
             self.router.on(caller, [parent], |route| {
                 let (entry, number) = route.create(caller, parent, name, mode, flags)?;
                 let was_kept = !self.is_shared() || route.is_realm();
-                let how = self.open_answer(route, entry.attr.ino, flags, was_kept);
-                let fh = route.opened(number, entry.attr.ino, flags);
+                let (fh, how) = self.open_answer(route, entry.attr.ino, (number, flags), was_kept);
                 Ok((entry, fh, how))
             })
         })
@@ -168,8 +167,9 @@ impl Shell {
                 let (entry, number) = route.create_unnamed(caller, parent, mode, flags)?;
                 let ino = entry.attr.ino;
                 self.unnamed.made(ino);
-                let how = self.open_answer(route, ino, flags, !self.is_shared() || route.is_realm());
-                Ok((entry, route.opened(number, ino, flags), how))
+                let was_kept = !self.is_shared() || route.is_realm();
+                let (fh, how) = self.open_answer(route, ino, (number, flags), was_kept);
+                Ok((entry, fh, how))
             })
         })
     }
