@@ -268,7 +268,7 @@ pub(crate) struct Mount {
     #[arg(long)]
     pub(crate) read_only: bool,
     /// Let other users in (default: if root mounts).
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) allow_other: Option<bool>,
     /// How consistent file content is between mounts.
     #[arg(long, value_enum, default_value_t = Data::Linearizable)]

@@ -56,7 +56,7 @@ const SWITCHES: [(&str, &[&str]); 14] = [
     ("noexec", &["--no-exec"]),
     ("suid", &["--suid-dev"]),
     ("dev", &["--suid-dev"]),
-    ("allow_other", &["--allow-other", "true"]),
+    ("allow_other", &["--allow-other"]),
     ("nonempty", &["--nonempty"]),
     ("no_decouple", &["--no-decouple"]),
     ("keep_mounts", &["--keep-mounts"]),

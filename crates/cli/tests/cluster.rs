@@ -131,7 +131,7 @@ fn a_cluster_is_made_once_and_foreign_data_is_refused() {
     assert!(String::from_utf8_lossy(&alone.stderr).contains("belongs to a cluster"), "{alone:?}");
     assert!(site.done(&["fsck", "--repair", "--yes", &data]).contains("clean"));
     let said = site.done(&["fsck", &data]);
-    assert!(said.contains("1 inodes (1 directories)") && said.contains("clean"), "{said}");
+    assert!(said.contains("1 inode (1 directory)") && said.contains("clean"), "{said}");
     site.refused(
         &["mount", "--data", &data, site.dir.path().to_str().expect("a plain path"), "--nonempty"],
         1,

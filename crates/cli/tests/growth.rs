@@ -525,7 +525,7 @@ fn a_laptops_file_system_becomes_a_cluster_without_losing_a_byte() {
     site.stop_servers();
     let checked = site.done(&["fsck", &site.path("target")]);
     assert!(
-        checked.starts_with("1 inodes (1 directories), 0 entries") && checked.contains("clean"),
+        checked.starts_with("1 inode (1 directory), 0 entries") && checked.contains("clean"),
         "{checked}"
     );
 

@@ -98,8 +98,10 @@ impl Realms {
             journal_at: self.journal_at(),
             policy: policy.unwrap_or(BRANCH_POLICY.as_bytes()).to_vec(),
         };
-        let granted =
-            self.calls.decouple(caller, call).map_err(|error| self.with_obstacle(error, root, true))?;
+        let granted = self
+            .calls
+            .decouple(caller, call)
+            .map_err(|error| self.with_obstacle(error, caller, root, true))?;
         let calls = ClaimCalls { calls: self.calls.clone(), claim: granted.claim };
         let make = || {
             let policy = policy_of(&granted.policy)?;

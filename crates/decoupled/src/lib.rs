@@ -108,7 +108,7 @@ pub use report::{
 };
 pub use resolve::{Choice, OpenConflict};
 pub use stages::Stage;
-pub use state_dir::{LocalRealm, User};
+pub use state_dir::{LeftRealm, LocalRealm, User};
 pub use subtree::{Subtree, SubtreeFile, Working};
 pub use unmerged::{
     JournalAt, Unmerged, decoupling_at, decouplings, durable_upto, journal_at, journal_on_disk, user_at,

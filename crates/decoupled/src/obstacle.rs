@@ -40,6 +40,16 @@ pub(crate) fn obstacle(calls: &Calls, global: &Client, root: Ino, is_branch: boo
     }
 }
 
+/// The caller owns the directory, and its policy does not let an owner have what was asked for.
+pub(crate) fn not_for_its_owner() -> RealmError {
+    RealmError::new(
+        Refusal::NotPermitted,
+        "the policy of the directory does not let its owner decouple it so: `owner_decouples` sets the least durability, and an owner \
+         may ask for a limited number of inode numbers (`allocated_inodes`)",
+        "`chiton policy explain` shows both: ask for a policy that is as durable, or ask an administrator",
+    )
+}
+
 /// Where a decoupling lies, seen from the directory that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {

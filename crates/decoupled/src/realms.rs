@@ -1,6 +1,6 @@
 //! All decoupled subtrees of one client of the global namespace.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::obstacle;
 use crate::options::{Journals, RealmsOptions};
 use crate::realm::{Opening, Realm, policy_of};
 use crate::stages::Stages;
-use crate::state_dir::{LocalRealm, Record, StateDir};
+use crate::state_dir::{LeftRealm, Record, StateDir};
 
 /// Inodes outside of the ranges whose place is remembered.
 const PLACES_MAX: usize = 1 << 16;
@@ -140,7 +140,7 @@ impl Realms {
             let granted = self
                 .calls
                 .decouple(caller, call)
-                .map_err(|error| self.with_obstacle(error, root, branch.is_some()))?;
+                .map_err(|error| self.with_obstacle(error, caller, root, branch.is_some()))?;
             if branch.is_some() || !self.holds_back(&granted)? {
                 return Ok(granted);
             }
@@ -151,11 +151,22 @@ impl Realms {
     }
 
     /// The error, with the obstacle named if there is one.
-    pub(crate) fn with_obstacle(&self, error: RealmError, root: Ino, is_branch: bool) -> RealmError {
+    pub(crate) fn with_obstacle(
+        &self,
+        error: RealmError,
+        caller: &Caller<'_>,
+        root: Ino,
+        is_branch: bool,
+    ) -> RealmError {
         match error.refusal() {
             Refusal::Busy => obstacle::obstacle(&self.calls, &self.global, root, is_branch),
+            Refusal::NotPermitted if self.is_owner(caller, root) => obstacle::not_for_its_owner(),
             _ => error,
         }
+    }
+
+    fn is_owner(&self, caller: &Caller<'_>, dir: Ino) -> bool {
+        self.global.getattr(dir, None).is_ok_and(|entry| entry.attr.uid == caller.uid)
     }
 
     /// Whether this client still buffers content of files in the granted subtree that the server did not recall,
@@ -296,10 +307,18 @@ impl Realms {
     /// resumed.
     ///
     /// # Errors
-    /// The state directory cannot be read.
-    pub fn left(&self) -> Result<Vec<LocalRealm>, RealmError> {
+    /// The state directory cannot be read; the server cannot be asked.
+    pub fn left(&self) -> Result<Vec<LeftRealm>, RealmError> {
         let dirs = StateDir::all(&self.options.state_dir, self.global.filesystem())?;
-        dirs.iter().map(|dir| StateDir::look(dir)).collect()
+        let all = self.calls.list()?;
+        let beside = |dir: &PathBuf| {
+            let local = StateDir::look(dir)?;
+            let info = all.iter().find(|info| info.claim.realm.0 == local.realm);
+            let set_aside = info.filter(|_| local.branch.is_none()).and_then(|info| info.branch.as_ref());
+            let ended_as = set_aside.map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+            Ok(LeftRealm { ended_as, exists: info.is_some(), local })
+        };
+        dirs.iter().map(beside).collect()
     }
 
     /// Resumes all decouplings in the state directory that no process has: attaches each, and replays its journal.

@@ -2,7 +2,7 @@
 //! JSON, and commands show them as text.
 
 use chiton_model::merge::{Conflict, ConflictKind, Resolution, Version};
-use chiton_types::Ino;
+use chiton_types::{Ino, counted};
 use serde::{Deserialize, Serialize};
 
 use crate::quoted::{if_no_text, quoted};
@@ -198,7 +198,7 @@ impl MergeReport {
         if self.conflict_count > paths.len() as u64 {
             paths.push("…".to_owned());
         }
-        format!("{} conflicts ({})", self.conflict_count, paths.join(", "))
+        format!("{} ({})", counted(self.conflict_count, "conflict"), paths.join(", "))
     }
 
     /// This one and one that came before it.

@@ -82,6 +82,18 @@ pub struct LocalRealm {
     pub journal_bytes: u64,
 }
 
+/// The same, beside what the server knows of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftRealm {
+    /// What is on this machine.
+    #[serde(flatten)]
+    pub local: LocalRealm,
+    /// The branch that the server made of it, because an administrator ended it by force.
+    pub ended_as: Option<String>,
+    /// Whether the server still has it.
+    pub exists: bool,
+}
+
 /// The process that has mounted a branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {

@@ -12,6 +12,7 @@ pub mod frame;
 
 mod attr;
 mod capability;
+mod counted;
 mod cred;
 mod error;
 mod id;
@@ -22,6 +23,7 @@ mod time;
 pub use attr::{Attr, Kind, Mode, access};
 pub use capability::{Capabilities, ID_RANGES_MAX, IdMaps, IdRange, Privileges, Scope};
 pub use codec::{Malformed, Put, Take};
+pub use counted::counted;
 pub use cred::Cred;
 pub use error::{Errno, Refusal};
 pub use id::{

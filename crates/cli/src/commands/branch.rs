@@ -117,7 +117,7 @@ struct Mount {
     #[arg(long)]
     read_only: bool,
     /// Let other users in (default: if root mounts).
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     allow_other: Option<bool>,
     /// Fail operations when the server has not answered for this many seconds (default: wait for ever).
     #[arg(long)]

@@ -10,6 +10,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_etcd::EtcdAddress;
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions, StartError};
+use chiton_types::counted;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{Dump, Load};
@@ -102,7 +103,7 @@ pub(crate) fn run_dump(args: &Dump) -> Outcome {
         })?;
     }
     access.end()?;
-    chiton_runtime::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
+    chiton_runtime::log_line!("{}, {} of content", counted(done.inodes, "inode"), HumanBytes(done.bytes));
     match done.unreadable {
         0 => Ok(()),
         n => Err(Failure::failed(format!(
@@ -144,7 +145,7 @@ pub(crate) fn run_load(args: &Load) -> Outcome {
     let ended = access.end();
     let done = done?;
     ended?;
-    chiton_runtime::log_line!("{} inodes, {} of content", done.inodes, HumanBytes(done.bytes));
+    chiton_runtime::log_line!("{}, {} of content", counted(done.inodes, "inode"), HumanBytes(done.bytes));
     if done.passed_over > 0 {
         chiton_runtime::log_line!("{} existed already", done.passed_over);
     }

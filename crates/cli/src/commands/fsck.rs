@@ -9,6 +9,7 @@ use chiton_admin::fsck::{CheckError, Finding, Offline, Options, Progress, Summar
 use chiton_client::Client;
 use chiton_runtime::{RealWorld, World};
 use chiton_server::{DataAddress, StartError};
+use chiton_types::counted;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
@@ -165,7 +166,9 @@ fn conclude(args: &Fsck, repaired: u64, left: u64, summary: &Summary) {
         return;
     }
     let Summary { inodes, directories, entries, blocks, .. } = summary;
-    println!("{inodes} inodes ({directories} directories), {entries} entries, {blocks} blocks");
+    let all = [(inodes, "inode"), (directories, "directory"), (entries, "entry"), (blocks, "block")];
+    let [inodes, directories, entries, blocks] = all.map(|(number, one)| counted(*number, one));
+    println!("{inodes} ({directories}), {entries}, {blocks}");
     for (count, what) in [
         (
             summary.removed_but_open,

@@ -2,7 +2,7 @@
 
 use chiton_client::Client;
 use chiton_trees::{Job, JobState, JobStatus, Totals, jobs};
-use chiton_types::Refusal;
+use chiton_types::{Refusal, counted};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
@@ -171,19 +171,20 @@ fn show(job: &JobStatus, json: bool) {
     let worked = duration::human(job.worked.as_millis() as u64);
     let is_over = if job.state == JobState::Running { "for" } else { "after" };
     println!("job {}: {} {} for user {}", job.id, job.kind, job.path, job.uid);
-    println!("{} {is_over} {worked}: {} names, {} refused", job.state.word(), job.names, job.refused);
+    let names = counted(job.names, "name");
+    println!("{} {is_over} {worked}: {names}, {} refused", job.state.word(), job.refused);
     match &job.totals {
         Some(Totals::Changed(done)) => println!("{} of {} are changed", done.changed, done.names),
         Some(Totals::Copied(done)) => println!(
-            "{} files ({}) and {} directories are copied",
-            done.files,
+            "copied: {} ({}) and {}",
+            counted(done.files, "file"),
             size::human(done.bytes),
-            done.dirs
+            counted(done.dirs, "directory")
         ),
         Some(Totals::Removed(done)) => {
-            println!("{} files and {} directories are removed", done.files, done.dirs)
+            println!("removed: {} and {}", counted(done.files, "file"), counted(done.dirs, "directory"))
         }
-        Some(Totals::Searched(done)) => println!("{} of {} names are found", done.found, done.names),
+        Some(Totals::Searched(done)) => println!("found: {} of {}", done.found, counted(done.names, "name")),
         Some(Totals::Usage(lines)) => lines.iter().filter(|line| line.depth == 0).for_each(|line| {
             println!("{} in {}", size::human(line.bytes), String::from_utf8_lossy(&line.path))
         }),

@@ -46,6 +46,10 @@ fn an_obstacle_to_a_decoupling_names_its_holder() {
     let far = two.far.path("top/job/sub");
     let words = ["cannot set a policy on", "/top/job is decoupled by", &holder, "--id 1 --force"];
     says(&["policy", "set", text(&far), "ramdisk"], 3, &words);
+    // Where others cannot even look.
+    fs::create_dir(two.near.path("shut")).expect("a directory");
+    done(&["decouple", text(&two.near.path("shut")), "--policy", "batchfs"]);
+    says(&["branch", "create", text(&two.far.path("shut")), "b"], 3, &["/shut is decoupled by", &holder]);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn a_truncated_journal_is_resumed_only_if_accepted() {
     }
     let durable = realm.status().durable;
     realm.abandon();
-    let dir = first.realms.left().expect("reported")[0].dir.clone();
+    let dir = first.realms.left().expect("reported")[0].local.dir.clone();
     cut_off(&dir, 30);
 
     let again = site.connected();
@@ -130,7 +130,7 @@ fn a_journal_that_is_cut_off_under_its_client_is_not_merged_in_silence() {
         realm.client().create_file(format!("/f{n}"), b"durable").expect("made");
         realm.client().sync().expect("durable");
     }
-    let dir = ours.realms.left().expect("reported")[0].dir.clone();
+    let dir = ours.realms.left().expect("reported")[0].local.dir.clone();
     cut_off(&dir, 30);
     let results = [realm.merge(&|_| {}).map(drop), realm.sync(&|_| {}).map(drop), realm.diff().map(drop)];
     for result in results {
@@ -151,7 +151,7 @@ fn a_torn_unacknowledged_commit_is_no_loss() {
     realm.client().create_file("/f", b"durable").expect("made");
     realm.client().sync().expect("durable");
     realm.abandon();
-    let dir = first.realms.left().expect("reported")[0].dir.clone();
+    let dir = first.realms.left().expect("reported")[0].local.dir.clone();
     let segment =
         fs::read_dir(dir.join("journal")).expect("there").next().expect("one").expect("an entry").path();
     let mut bytes = fs::read(&segment).expect("read");
@@ -187,6 +187,8 @@ fn a_client_hears_that_its_decoupling_was_ended_and_its_journal_becomes_a_branch
     let again = site.connected();
     let resumed = again.realms.recover();
     assert!(matches!(&resumed[..], [Err(error)] if error.to_string().contains("--as-branch")));
+    let left = &again.realms.left().expect("reported")[0];
+    assert_eq!((left.exists, left.ended_as.clone()), (true, Some(format!("ended-{}", realm.id()))));
     let info = again.realms.rescue(None, &name("rescued")).expect("a branch");
     assert_eq!(info.claim.realm, realm.id());
     assert!(realm.is_settled() && realm.is_ended(), "the client of before has nothing to keep any more");

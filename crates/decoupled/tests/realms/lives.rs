@@ -325,11 +325,11 @@ fn a_decoupling_that_was_ended_elsewhere_is_not_resumed() {
     let recovered = again.realms.recover();
     assert!(matches!(&recovered[..], [Err(_)]), "the journal on the disk is kept, and reported");
     let left = again.realms.left().expect("reported");
-    assert_eq!(left.iter().map(|left| left.realm).collect::<Vec<_>>(), [on_disk.id().0]);
+    assert_eq!(left.iter().map(|left| left.local.realm).collect::<Vec<_>>(), [on_disk.id().0]);
     let going_on = again.take("/more", crate::site::ON_DISK);
     assert_eq!(again.realms.drop_over().expect("dropped"), [on_disk.id()]);
     let left = again.realms.left().expect("reported");
-    assert_eq!(left.iter().map(|left| left.realm).collect::<Vec<_>>(), [going_on.id().0]);
+    assert_eq!(left.iter().map(|left| left.local.realm).collect::<Vec<_>>(), [going_on.id().0]);
     merge(&going_on);
 }
 

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use chiton_client::LookUp;
 use chiton_decoupled::{Choice, MergeProgress, MergeReport, RealmError};
 use chiton_policy::OnConflict;
-use chiton_types::{Capabilities, Ino, Refusal};
+use chiton_types::{Capabilities, Ino, Refusal, counted};
 use rustix::net::UCred;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -240,13 +240,12 @@ fn give_back(router: &Router, slot: &Slot, end: &End, report: &dyn Fn(Progress))
         whose.is_some()
     });
     if writers > 0 && !force {
+        let open = counted(writers as u64, "file");
         return Err(RealmError::new(
             Refusal::Busy,
             match whose {
-                Some(whose) => {
-                    format!("{writers} files are open for writing there, one by {whose}")
-                }
-                None => format!("{writers} files are open for writing there"),
+                Some(whose) => format!("open for writing there: {open}, one by {whose}"),
+                None => format!("open for writing there: {open}"),
             },
             "close them (fuser -vm names the processes), or use --force: their descriptors answer EIO from then on",
         ));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chiton_decoupled::{Branch, Choice, MergeProgress, Realm, RealmError, User};
 use chiton_fuse::{ControlRequest, GiveBack};
+use chiton_types::counted;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -91,7 +92,7 @@ pub(super) fn rebase(args: &Diff) -> Outcome {
             let merged = merge_report(&report);
             format!("{merged}not rebased: settle the conflicts with chiton branch resolve, then rebase again")
         }
-        false => format!("branch {} is rebased: {} changes were repeated", args.name, report.events),
+        false => format!("branch {} is rebased: {} repeated", args.name, counted(report.events, "change")),
     };
     let exit_code = if report.stopped { Class::Conflict as u8 } else { 0 };
     let done = done(&report, text, exit_code).map_err(failure)?;

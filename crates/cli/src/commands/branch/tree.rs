@@ -12,7 +12,7 @@ use chiton_transport::Address;
 use chiton_types::{Ino, Name};
 
 use super::Where;
-use crate::commands::realm::state_dir;
+use crate::commands::realm::{self, state_dir};
 use crate::failure::{Class, Failure, Outcome};
 use crate::{identity, reach, target};
 
@@ -126,6 +126,7 @@ fn of_mount(path: &Path) -> Outcome<(Address, PathBuf, Option<Ino>)> {
         std::io::ErrorKind::NotFound => {
             Failure::absent(format!("{said} does not exist; name an existing directory"))
         }
+        std::io::ErrorKind::ResourceBusy => realm::held(path),
         _ => Failure::failed(format!("cannot look at {said}: {e}")),
     };
     reach::answering(path)?;

@@ -8,6 +8,7 @@ use chiton_monitor::{Alive, ClusterMap, Event, MapChange, Monitor, ServerInfo};
 use super::{Add, Named, Rebalance, failed, not_changed, who};
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
+use chiton_types::counted;
 
 /// A hand-over that makes no progress for so long is reported.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -108,7 +109,8 @@ pub(super) fn drain(args: &Named) -> Outcome {
     let owned = after.plates.iter().filter(|entry| entry.owner == Some(args.id)).count();
     if alive.contains_key(&args.id) && moves.len() < owned {
         return Err(Failure::failed(format!(
-            "there is no other server that could take the {owned} plates of server {}: start one, or bring one in (chiton cluster server in)",
+            "there is no other server that could take the {} of server {}: start one, or bring one in (chiton cluster server in)",
+            counted(owned as u64, "plate"),
             args.id
         )));
     }
@@ -135,7 +137,7 @@ pub(super) fn rebalance(args: &Rebalance) -> Outcome {
         for one in &moves {
             println!("{one}");
         }
-        println!("{} plates would be handed over", moves.len());
+        println!("{} would be handed over", counted(moves.len() as u64, "plate"));
         return Ok(());
     }
     if moves.is_empty() {
@@ -144,7 +146,7 @@ pub(super) fn rebalance(args: &Rebalance) -> Outcome {
     }
     let epoch = change(&monitor, &map, &moves, "rebalance")?;
     follow(&monitor, "handing plates over")?;
-    done(args.monitored.json, epoch, &format!("{} plates were handed over", moves.len()));
+    done(args.monitored.json, epoch, &format!("handed over: {}", counted(moves.len() as u64, "plate")));
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use super::{Init, failed, grow};
 use crate::commands::format;
 use crate::failure::{Class, Failure, Outcome};
 use crate::target;
+use chiton_types::counted;
 
 pub(super) fn run(args: &Init) -> Outcome {
     let data = target::absolute(&args.data)?;
@@ -37,8 +38,8 @@ pub(super) fn run(args: &Init) -> Outcome {
         println!("{said}");
     } else {
         println!(
-            "{data} is ready for a cluster with {} plates; start servers, on one machine or on many:",
-            info.plates
+            "{data} is ready for a cluster with {}; start servers, on one machine or on many:",
+            counted(info.plates, "plate")
         );
         println!("  chiton serve --monitor {name} --data {data} --listen tcp:HOST:7117");
     }

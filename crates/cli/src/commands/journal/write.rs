@@ -8,7 +8,7 @@ use chiton_admin::journal::{
 };
 use chiton_journal::{JournalError, Place, survey};
 use chiton_server::{Apply, Offline};
-use chiton_types::Position;
+use chiton_types::{Position, counted};
 use serde_json::{Value, json};
 
 use super::args::{EventChange, HeaderSet, Import, Reset, Source};
@@ -45,7 +45,9 @@ pub(super) fn reset(args: &Reset) -> Outcome {
     let lost = beyond(&*offline.place(), stored)?;
     let what = match lost {
         Some(0) => "lose nothing: the metadata store has all its events".to_owned(),
-        Some(n) => format!("lose {n} events after position {stored} that are not in the metadata store"),
+        Some(n) => {
+            format!("lose {} after position {stored}, which the metadata store lacks", counted(n, "event"))
+        }
         None => format!("lose all events after position {stored}; their number is unknown"),
     };
     open::agreed(&args.consent, &format!("empty the journal and {what}"))?;
@@ -109,11 +111,12 @@ pub(super) fn splice(args: &EventChange) -> Outcome {
         let found = erase(true, "reading the journal")?;
         return open::agreed(
             &args.consent,
-            &format!("erase {} events of {} operations", found.events, found.frames),
+            &format!("erase {} of {}", counted(found.events, "event"), counted(found.frames, "operation")),
         );
     }
     let erased = erase(false, "erasing events")?;
-    let line = format!("{} events of {} operations are erased", erased.events, erased.frames);
+    let events = counted(erased.events, "event");
+    let line = format!("erased: {events} of {}", counted(erased.frames, "operation"));
     say(&args.source, &line, json!(erased))
 }
 

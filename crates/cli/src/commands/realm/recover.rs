@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
-use chiton_decoupled::{MergeProgress, Realm, RealmError, Realms, RealmsOptions, default_state_dir};
+use chiton_decoupled::{
+    LeftRealm, MergeProgress, Realm, RealmError, Realms, RealmsOptions, default_state_dir,
+};
 use chiton_runtime::RealWorld;
 use chiton_server::{DataAddress, Server, ServerOptions, StartError};
 use chiton_transport::Address;
@@ -114,23 +116,45 @@ fn list(args: &Recover, realms: &Realms, dir: &std::path::Path) -> Outcome {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header(["id", "inode of the root", "branch", "state", "journal"]);
-    for one in &left {
+    for LeftRealm { local, ended_as, exists } in &left {
+        let state = match (local.in_use, ended_as, exists) {
+            (_, Some(_), _) => "ended by force",
+            (_, None, false) => "its decoupling is over",
+            (true, None, true) => "a mount has it",
+            (false, None, true) => "left",
+        };
         table.add_row([
-            one.realm.to_string(),
-            one.root.to_string(),
-            one.branch.clone().unwrap_or_default(),
-            if one.in_use { "a mount has it" } else { "left" }.to_owned(),
-            format!("{}, {}", one.dir.display(), crate::size::human(one.journal_bytes)),
+            local.realm.to_string(),
+            local.root.to_string(),
+            local.branch.as_ref().or(ended_as.as_ref()).cloned().unwrap_or_default(),
+            state.to_owned(),
+            format!("{}, {}", local.dir.display(), crate::size::human(local.journal_bytes)),
         ]);
     }
     println!("{}", table.trim_fmt());
-    if left.iter().any(|one| one.branch.is_none()) {
-        println!("chiton recover --merge merges the journals, --discard drops them");
-    }
-    if left.iter().any(|one| one.branch.is_some()) {
-        println!("branches wait for chiton branch merge or chiton branch delete");
+    for next in advice(&left) {
+        println!("{next}");
     }
     Ok(())
+}
+
+/// The commands to run next.
+fn advice(left: &[LeftRealm]) -> impl Iterator<Item = &'static str> {
+    let is_aside = |one: &LeftRealm| one.ended_as.is_some();
+    let is_branch = |one: &LeftRealm| one.local.branch.is_some();
+    let is_over = |one: &LeftRealm| !one.exists && !is_branch(one);
+    let is_left = |one: &LeftRealm| one.exists && !is_branch(one) && !is_aside(one);
+    let all: [(bool, &str); 4] = [
+        (left.iter().any(is_left), "chiton recover --merge merges the journals, --discard drops them"),
+        (
+            left.iter().any(is_aside),
+            "what was ended by force waits as a branch: chiton recover --as-branch NAME gives it a name of yours, and chiton branch \
+             diff, merge or delete ends it",
+        ),
+        (left.iter().any(is_branch), "branches wait for chiton branch merge or chiton branch delete"),
+        (left.iter().any(is_over), "chiton recover --discard removes the journals of what is over"),
+    ];
+    all.into_iter().filter_map(|(applies, next)| applies.then_some(next))
 }
 
 /// Turns a decoupling that was ended elsewhere into a branch.

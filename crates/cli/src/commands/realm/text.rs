@@ -7,6 +7,7 @@ use chiton_decoupled::{
     Change, ChangeKind, ConflictLine, Diff, MergeReport, OpenConflict, RealmStatus, SideVersion, Stage,
     quoted,
 };
+use chiton_types::counted;
 
 /// The outcome of a merge, with a table of its conflicts.
 pub(crate) fn merge_report(report: &MergeReport) -> String {
@@ -20,17 +21,27 @@ fn write_merge_report(out: &mut String, report: &MergeReport) -> fmt::Result {
     let verb = if report.stopped { "stopped at a conflict" } else { end };
     writeln!(
         out,
-        "{verb}: {} events, of which {} were redundant, in {:.2} s ({} sent, {} bytes; {} changed nothing)",
-        report.events, report.squashed, report.seconds, report.sent, report.bytes, report.skipped
+        "{verb}: {}, of which {} were redundant, in {:.2} s ({} sent, {} bytes; {} changed nothing)",
+        counted(report.events, "event"),
+        report.squashed,
+        report.seconds,
+        report.sent,
+        report.bytes,
+        report.skipped
     )?;
     if report.conflict_count > 0 {
-        writeln!(out, "{} conflicts:\n{}", report.conflict_count, conflicts_table(&report.conflicts))?;
+        writeln!(
+            out,
+            "{}:\n{}",
+            counted(report.conflict_count, "conflict"),
+            conflicts_table(&report.conflicts)
+        )?;
     }
     if let Some(warning) = report.warning() {
         writeln!(out, "{warning}")?;
     }
     if report.lost_count > 0 {
-        writeln!(out, "{} events could not be carried out:", report.lost_count)?;
+        writeln!(out, "{} could not be carried out:", counted(report.lost_count, "event"))?;
         report.lost.iter().try_for_each(|why| writeln!(out, "  {why}"))?;
     }
     Ok(())
@@ -127,7 +138,8 @@ fn write_diff(out: &mut String, diff: &Diff) -> fmt::Result {
         )?;
     }
     conflicts.try_for_each(|conflict| temporary(out, conflict))?;
-    write!(out, "{} changes, {} conflicts", diff.changes.len(), diff.conflicts.len())
+    let (changes, conflicts) = (diff.changes.len() as u64, diff.conflicts.len() as u64);
+    write!(out, "{}, {}", counted(changes, "change"), counted(conflicts, "conflict"))
 }
 
 fn word(kind: ChangeKind) -> &'static str {

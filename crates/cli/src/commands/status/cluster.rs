@@ -1,5 +1,6 @@
 //! `chiton status` of a cluster: the report about all plates, then a table of servers and plates.
 
+use chiton_types::counted;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -88,7 +89,7 @@ fn cells(plate: &Value) -> [String; 6] {
         return [number, "?".into(), "?".into(), "?".into(), "?".into(), "?".into()];
     }
     let health = match plate["recovery"]["sessions"].as_u64() {
-        Some(waits) => format!("waits for {waits} clients"),
+        Some(waits) => format!("waits for {}", counted(waits, "client")),
         None => plate["health"].as_str().unwrap_or("?").to_owned(),
     };
     let of = |name: &str| plate[name].as_u64().unwrap_or(0);

@@ -16,6 +16,7 @@
 
 mod servers;
 
+use chiton_types::counted;
 use serde_json::Value;
 
 use crate::{duration, size};
@@ -199,7 +200,8 @@ fn durability(source: &Source<'_>, report: &mut Report) {
             0 if is_cluster => continue,
             0 => "everything that was acknowledged".to_owned(),
             events => format!(
-                "all but the last {events} changes ({}), of which the oldest is {} old",
+                "all but the last {} ({}), of which the oldest is {} old",
+                counted(events, "change"),
                 size::human(number("/not_durable/bytes")),
                 duration::human(number("/not_durable/oldest_ms")),
             ),
@@ -214,7 +216,10 @@ fn durability(source: &Source<'_>, report: &mut Report) {
 /// How long a start would take, and whether one is under way.
 fn recovery(source: &Source<'_>, report: &mut Report) {
     if let Some(sessions) = source.number("/recovery/sessions") {
-        report.line("recovering", format!("the server waits for {sessions} clients from before its restart"));
+        report.line(
+            "recovering",
+            format!("the server waits for {} from before its restart", counted(sessions, "client")),
+        );
     }
     // Plates replay their journals at the same time.
     let replays = || source.list("journals").iter().map(|journal| &journal["replay"]);
@@ -265,7 +270,8 @@ fn plates(source: &Source<'_>, report: &mut Report) {
             }
             let inodes = one["inodes"].as_u64().unwrap_or(0);
             let waits = one["recovery"]["sessions"].as_u64().unwrap_or(0);
-            let recovers = if waits > 0 { format!(", waits for {waits} clients") } else { String::new() };
+            let recovers =
+                if waits > 0 { format!(", waits for {}", counted(waits, "client")) } else { String::new() };
             format!("plate {plate}: {inodes} files, directories and links{recovers}")
         })
         .collect();
@@ -337,6 +343,18 @@ fn decouplings(source: &Source<'_>, report: &mut Report) {
                 one["realm"]
             ),
         );
+    }
+    let is_set_aside = |one: &&Value| {
+        one["attached"] == false && one["branch"] == format!("ended-{}", one["realm"]).as_str()
+    };
+    for one in all.iter().filter(is_set_aside).take(NAMED_MAX) {
+        report.hint(format!(
+            "branch {} of {} has the unmerged changes of a decoupling that was ended by force: chiton branch diff, merge or delete; \
+             where its journal is ({}): chiton recover --as-branch NAME",
+            text(one, "branch"),
+            text(one, "path"),
+            text(one, "journal_at"),
+        ));
     }
 }
 
@@ -416,6 +434,25 @@ to do       nothing";
             "the client that decoupled /job is gone",
             "(vm:/var), or there: chiton recover; to end it: chiton recouple /mnt --id 4 --force",
         );
+    }
+
+    #[test]
+    fn work_of_a_decoupling_that_was_ended_by_force_is_to_be_merged_or_dropped() {
+        let mut status = healthy();
+        let branch = |name: &str| {
+            json!({ "path": "/job", "branch": name, "owner": "mount /mnt, process 7", "attached": false,
+                "journal_at": "vm:/var", "age_ms": 300_000, "realm": 4 })
+        };
+        status["decoupled"] = json!([branch("ended-4")]);
+        let said = of("/mnt", &status);
+        let to_do = "to do       branch ended-4 of /job has the unmerged changes";
+        assert!(
+            said.contains(to_do) && said.contains("(vm:/var): chiton recover --as-branch NAME"),
+            "{said}"
+        );
+        // A branch that somebody made, or that has a name by now.
+        status["decoupled"] = json!([branch("ended-5"), branch("mine")]);
+        assert!(of("/mnt", &status).contains("to do       nothing"));
     }
 
     #[test]

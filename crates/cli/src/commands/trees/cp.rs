@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use chiton_client::{Client, Lookup};
 use chiton_trees::{Copied, Copying, Place, Refused, Subject, Task, Totals, Watch, usage};
-use chiton_types::{Ino, Kind, Name};
+use chiton_types::{Ino, Kind, Name, counted};
 use clap::Args;
 use serde_json::json;
 
@@ -68,7 +68,7 @@ pub(crate) fn cp(args: &Cp) -> Outcome {
     let bytes = size::human(bytes);
     report.end(
         totals,
-        &format!("{files} files ({bytes}) and {dirs} directories are copied"),
+        &format!("copied: {} ({bytes}) and {}", counted(files, "file"), counted(dirs, "directory")),
         "to copy the rest, remove the copy first",
     )
 }
@@ -129,7 +129,8 @@ fn left(client: &Client, copies: &[Copying], shown: &[PathBuf]) -> String {
                 let mut missed = Missed(0);
                 match &usage(client, &[place], 0, &mut missed)[..] {
                     [all] if missed.0 == 0 => {
-                        format!("{path} has {} files and {} directories so far", all.files, all.dirs)
+                        let files = counted(all.files, "file");
+                        format!("{path} has {files} and {} so far", counted(all.dirs, "directory"))
                     }
                     _ => format!("{path} is there in part"),
                 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use chiton_client::Client;
 use chiton_model::{HASHES, PartRange, range_of};
 use chiton_trees::Place;
-use chiton_types::{Kind, Refusal};
+use chiton_types::{Kind, Refusal, counted};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ fn share(parts: &[PartRange], part: &PartRange) -> f64 {
 }
 
 fn print(said: &Said, parts: &[PartRange], names: u64, plates: u16, plate: impl Fn(&PartRange) -> u16) {
-    println!("{}: {names} names", said.path.display());
+    println!("{}: {}", said.path.display(), counted(names, "name"));
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(["plate", "share", "inode"]);
     for part in parts {

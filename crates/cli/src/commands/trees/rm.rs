@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use chiton_trees::{Place, Removal, Removed, Task, Totals, remove_whole, scan};
-use chiton_types::Kind;
+use chiton_types::{Kind, counted};
 use clap::Args;
 use serde_json::json;
 
@@ -56,7 +56,7 @@ pub(crate) fn rm(args: &Rm) -> Outcome {
         }
     }
     if args.dry_run {
-        let (mut files, mut dirs) = (0, 0);
+        let (mut files, mut dirs) = (0u64, 0u64);
         let mut print = |seen: &chiton_trees::Seen<'_>| {
             *(if seen.attr.kind == Kind::Dir { &mut dirs } else { &mut files }) += 1;
             if !at.json {
@@ -66,7 +66,11 @@ pub(crate) fn rm(args: &Rm) -> Outcome {
         };
         scan(&client, &places, &mut print, &mut report);
         let totals = json!({ "dry_run": true, "files": files, "directories": dirs });
-        return report.end(totals, &format!("{files} files and {dirs} directories would be removed"), AGAIN);
+        return report.end(
+            totals,
+            &format!("would be removed: {} and {}", counted(files, "file"), counted(dirs, "directory")),
+            AGAIN,
+        );
     }
     let (trees, rest) = match args.each {
         true => (0, places),
@@ -81,8 +85,10 @@ pub(crate) fn rm(args: &Rm) -> Outcome {
     let done = Removed { trees, ..done };
     let totals = json!({ "files": done.files, "directories": done.dirs, "trees": done.trees });
     let words = format!(
-        "removed as a whole: {} trees; one by one: {} files and {} directories",
-        done.trees, done.files, done.dirs
+        "removed as a whole: {}; one by one: {} and {}",
+        counted(done.trees, "tree"),
+        counted(done.files, "file"),
+        counted(done.dirs, "directory")
     );
     report.end(totals, &words, AGAIN)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chiton_decoupled::{Composed, JournalConflict, Node, RealmError, Step, Written, if_no_text, quoted};
 use chiton_runtime::{RealWorld, World};
-use chiton_types::{Kind, Refusal};
+use chiton_types::{Kind, Refusal, counted};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
@@ -58,9 +58,13 @@ pub(super) fn show(args: &View, source: &Source, composed: &Composed, top: &[u8]
     let lost = composed.lost_count();
     match (conflicts.len(), lost) {
         (0, 0) => Ok(()),
-        (0, _) => Err(Failure::conflict(format!("{lost} events of the journals could not be carried out"))),
+        (0, _) => Err(Failure::conflict(format!(
+            "{} of the journals could not be carried out",
+            counted(lost, "event")
+        ))),
         (count, _) => {
-            Err(Failure::conflict(format!("{count} conflicts in {}; they are listed above", source.said)))
+            let count = counted(count as u64, "conflict");
+            Err(Failure::conflict(format!("{count} in {}, listed above", source.said)))
         }
     }
 }
@@ -165,7 +169,7 @@ fn sentence(written: &Written, to: &str) -> String {
             "; {n} owners, device nodes or extended attributes are left out, which this user or the file system there cannot set"
         ),
     };
-    format!("{inodes} inodes, {bytes} bytes of content written to {to}{left_out}")
+    format!("{}, {} of content written to {to}{left_out}", counted(*inodes, "inode"), counted(*bytes, "byte"))
 }
 
 /// The rest of the JSON object after the listing.
@@ -215,10 +219,10 @@ fn in_words(composed: &Composed, conflicts: &[(&JournalConflict, &[u8])]) -> Str
             let path = if path.is_empty() { ".".into() } else { quoted(path) };
             table.add_row([&*path, &line.base, theirs, &line.theirs, ours, &line.ours, &outcome]);
         }
-        said += &format!("{} conflicts:\n{}\n", conflicts.len(), table.trim_fmt());
+        said += &format!("{}:\n{}\n", counted(conflicts.len() as u64, "conflict"), table.trim_fmt());
     }
     if composed.lost_count() > 0 {
-        said += &format!("{} events could not be carried out:\n", composed.lost_count());
+        said += &format!("{} could not be carried out:\n", counted(composed.lost_count(), "event"));
         for (journal, why) in composed.lost() {
             said += &format!("  {journal}: {why}\n");
         }
