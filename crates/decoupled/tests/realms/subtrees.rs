@@ -118,7 +118,7 @@ fn a_forbidden_conflict_refuses_the_switch_of_modes() {
         }
         let error = job.sync_mode(true).expect_err("as before");
         assert_eq!(error.refusal(), Refusal::Exists);
-        assert!(error.to_string().ends_with("1 conflicts (both)"), "{error}");
+        assert!(error.to_string().ends_with("1 conflict (both)"), "{error}");
         assert!(!job.is_synchronous() && job.realm().is_some_and(|realm| realm.id() == before));
         assert_eq!(others.client.stat("/job/only-ours").map(drop), Err(Refusal::NotFound), "all or nothing");
     }

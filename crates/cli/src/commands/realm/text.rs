@@ -243,7 +243,7 @@ mod tests {
         let text = merge_report(&report);
         for part in [
             "merged and recoupled: 7 events",
-            "1 conflicts:\n",
+            "1 conflict:\n",
             " ours (f.theirs)",
             "2 events that were durable",
             "  no space\n",
