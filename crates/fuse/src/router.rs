@@ -270,6 +270,11 @@ impl Router {
         self.find_slot(|slot| slot.way().step(slot.realm().root(), parent, name))
     }
 
+    /// The directory in which the root of a realm lies; `None` if the inode is no such root.
+    pub(crate) fn above_root(&self, ino: Ino) -> Option<Ino> {
+        Some(self.slot_at(ino)?.way().dirs().last()?.ino)
+    }
+
     /// A directory on the path to a realm, as it was when the subtree was decoupled.
     pub(crate) fn dir_on_the_way(&self, ino: Ino) -> Option<Attr> {
         self.find_slot(|slot| slot.way().dir(ino).cloned())

@@ -2,15 +2,39 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
+use crate::file_handle::{Handle, forget_inodes};
 use crate::rig::{Mounted, checkable, plates, until, write_checkable};
 use crate::seen::{assert_same, look, plant};
 use crate::two::{Two, done, errno, libc_busy, mount_near, refused, run, text};
+
+/// S95: in a decoupled subtree file handles are good as elsewhere, also that of its root.
+#[test]
+fn file_handles_are_good_in_a_decoupled_subtree() {
+    let Some(two) = Two::new() else { return };
+    let (near, _far) = two.job("batchfs");
+    fs::create_dir_all(near.join("a/b")).expect("directories");
+    fs::write(near.join("a/b/f"), "here").expect("a write");
+    assert_eq!(two.decouplings()[0]["path"], "/job");
+    let dirs = [near.clone(), near.join("a"), near.join("a/b")];
+    let handles: Vec<Handle> = dirs.iter().map(|dir| Handle::of(dir)).collect();
+    let mount = File::open(two.near.path("")).expect("open");
+    for (dir, handle) in dirs.iter().zip(&handles) {
+        forget_inodes();
+        let opened = handle.open(&mount, libc::O_RDONLY | libc::O_DIRECTORY).expect("by handle");
+        let link = Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string());
+        assert_eq!(fs::read_link(&link).expect("a path"), *dir);
+        let above = dir.parent().expect("the mount");
+        let ino = |path: &Path| fs::metadata(path).expect("there").ino();
+        assert_eq!(ino(&link.join("..")), ino(above), "{}", dir.display());
+    }
+}
 
 /// S58, S59, S60, S61.
 #[test]

@@ -18,6 +18,8 @@ mod decoupled_away;
 mod disk;
 mod ended;
 mod fencing;
+#[path = "../../../fuse/tests/posix/file_handle.rs"]
+mod file_handle;
 mod hostile;
 mod interference;
 mod lazy;

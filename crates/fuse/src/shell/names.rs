@@ -62,7 +62,9 @@ impl Shell {
     fn look_up_known(&self, req: &Request, ino: Ino, parent: bool) -> Result<Lookup, Refusal> {
         let mut entry = self.attributes(req, ino)?;
         if parent && ino != self.kernel.root() {
-            entry = self.attributes(req, entry.attr.parent)?;
+            // A realm does not know what is above its root.
+            let above = self.router.above_root(ino);
+            entry = self.attributes(req, above.unwrap_or(entry.attr.parent))?;
         }
         Ok(Lookup::Found { attr: entry.attr, ttl: Duration::ZERO, attr_ttl: entry.attr_ttl })
     }

@@ -22,6 +22,7 @@ mod permissions;
 mod times;
 mod xattrs;
 
+mod file_handle;
 mod handles;
 mod kernel;
 mod listed;
