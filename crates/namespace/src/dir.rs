@@ -305,6 +305,11 @@ impl Dir {
             .filter(move |(_, s)| s.hash > after)
     }
 
+    /// The hashes of all slots, in no order.
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.buckets.iter().flat_map(|bucket| bucket.slots.iter().map(|slot| slot.hash))
+    }
+
     /// Slots with exactly this hash.
     pub(crate) fn with_hash(&self, hash: u64) -> impl Iterator<Item = (&[u8], &Slot)> {
         let bucket = &self.buckets[self.bucket_of(hash)];

@@ -33,6 +33,7 @@ mod dirty;
 mod fault;
 mod inode;
 mod inodes;
+mod name_filters;
 mod namespace;
 mod node;
 mod paging;

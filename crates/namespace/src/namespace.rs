@@ -18,6 +18,7 @@ use crate::dirty::{Dirty, REFERENCED};
 use crate::fault::{Fault, Need};
 use crate::inode::{COMPLETE, Inode};
 use crate::inodes::Inodes;
+use crate::name_filters::NameFilters;
 use crate::node::{Node, Share};
 use crate::paging::CorruptRow;
 use crate::plan::Planned;
@@ -95,6 +96,8 @@ pub struct Namespace {
     /// Slots of all directories, and bytes of their names.
     pub(crate) entries: usize,
     pub(crate) name_bytes: usize,
+    /// Of large directories that are not complete.
+    pub(crate) name_filters: NameFilters,
     pub(crate) hand: usize,
     /// Directories that ended: their tombstones stay until they are checkpointed.
     pub(crate) dead_dirs: Vec<Ino>,
@@ -261,7 +264,7 @@ impl Namespace {
             Some(slot) if slot.kind().is_some() => Ok(Known::Present(slot)),
             Some(slot) if slot.is_unreadable() => Err(Refusal::Io.into()),
             Some(_) => Ok(Known::Absent),
-            None if dir.has(COMPLETE) => Ok(Known::Absent),
+            None if dir.has(COMPLETE) || self.name_filters.excludes(dir.ino, hash) => Ok(Known::Absent),
             None if dir.entries() <= DIR_WHOLE_ENTRIES_MAX && !self.unlistable.contains(&dir.ino) => {
                 Err(Need::Dir(dir.ino).into())
             }
@@ -291,6 +294,7 @@ impl Namespace {
             + self.entries * 40
             + self.name_bytes
             + self.dirs.len() * 150
+            + self.name_filters.memory_bytes()
             + self.contents.memory_bytes()
             + self.chunks.memory_bytes()
             + self.xattrs.memory_bytes()

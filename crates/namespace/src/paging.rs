@@ -15,7 +15,7 @@ use crate::chunk::Chunk;
 use crate::dirty::{REFERENCED, is_dirty};
 use crate::fault::Need;
 use crate::inode::{COMPLETE, Inode};
-use crate::namespace::Namespace;
+use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Namespace};
 use crate::realm::Parents;
 use crate::row::{self, INODE_KEY_BYTES, tag};
 use crate::stored::StoredRow;
@@ -113,6 +113,8 @@ impl fmt::Display for CorruptRow {
 impl std::error::Error for CorruptRow {}
 
 const PAGE_ROWS: usize = 4096;
+/// A smaller directory is fetched whole when a name is looked for in it.
+const FILTERED_ENTRIES_MIN: u64 = DIR_WHOLE_ENTRIES_MAX;
 
 impl Namespace {
     /// An empty cache over a formatted store; loads what is always in memory.
@@ -380,6 +382,9 @@ impl Namespace {
             return;
         }
         self.generation += 1;
+        if self.name_filters.memory_bytes() > target_bytes / 4 {
+            self.name_filters.clear();
+        }
         self.inodes.dead.retain(|_, marks| is_dirty(marks));
         self.blocks.drop_clean(..);
         // Two rounds of the clock: the first takes what was not looked at since the last time.
@@ -397,11 +402,23 @@ impl Namespace {
         }
     }
 
+    /// Before entries of a large directory leave: its names can be asked for afterwards without the store.
+    fn filter_names(&mut self, ino: Ino) {
+        let Some(inode) = self.inodes.get(ino).filter(|inode| inode.kind() == Kind::Dir) else { return };
+        if !inode.has(COMPLETE) || inode.entries() < FILTERED_ENTRIES_MIN {
+            return;
+        }
+        if let Some(dir) = self.dirs.get(&ino) {
+            self.name_filters.begin(ino, dir.len() as u64, dir.hashes());
+        }
+    }
+
     /// Drops what is clean of one inode and of what hangs on it.
     fn evict_inode(&mut self, ino: Ino) {
         let mut gone = self.contents.drop_clean(ContentKey(ino)..=ContentKey(ino));
         gone &= self.xattrs.drop_clean(XattrsKey(ino)..=XattrsKey(ino));
         gone &= self.chunks.drop_clean(ChunkKey(ino, 0)..=ChunkKey(ino, u32::MAX));
+        self.filter_names(ino);
         if let Some(dir) = self.dirs.get_mut(&ino) {
             let (before, names_before) = (dir.len(), dir.name_bytes());
             dir.drop_clean();

@@ -333,6 +333,11 @@ impl Namespace {
             let value = slot.kind().map(|kind| row::encode_entry(slot.ino, kind, slot.position));
             (row::entry_key(dir, hash, bytes), value)
         });
+        match target {
+            Some(_) => self.name_filters.add(dir, hash),
+            None if slot.kind().is_some() => self.name_filters.remove(dir),
+            None => {}
+        }
         slot.set(target, position);
         if target.is_none() && self.dirty.is_traceless(&slot.marks) {
             held.remove(hash, bytes);

@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 use std::sync::OnceLock;
 
 use chiton_model::{Make, Op};
+use chiton_namespace::Fault;
 use chiton_types::{Cred, Ino, Kind, Mode, Name, Refusal, ShardId, Time};
 use proptest::prelude::*;
 
@@ -29,7 +30,8 @@ enum Step {
     Take(u8),
     Store,
     Done,
-    Evict,
+    /// To this share of the memory in use, in quarters.
+    Evict(u8),
     Crash,
 }
 
@@ -44,7 +46,7 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => any::<u8>().prop_map(Step::Take),
         2 => Just(Step::Store),
         3 => Just(Step::Done),
-        3 => Just(Step::Evict),
+        3 => (0..4u8).prop_map(Step::Evict),
         1 => Just(Step::Crash),
     ]
 }
@@ -66,12 +68,24 @@ impl Large {
         let (rows, entries) = BORN.get_or_init(|| {
             let subject = Subject::new(Time(0), 0, 0);
             let mut large = Large { subject, entries: BTreeMap::new(), made: 1 };
-            (0..NAMES).filter(|n| n % 2 == 0 || *n > 8_000).for_each(|n| large.make(n));
+            large.fill();
             large.subject.checkpoint_begin();
             large.subject.checkpoint_done();
             (large.subject.rows, large.entries)
         });
         Large { subject: Subject::over(rows.clone()), entries: entries.clone(), made: u64::from(NAMES) }
+    }
+
+    /// The same, all of it in memory and nothing in the store: its entries leave memory later.
+    fn complete() -> Large {
+        let subject = Subject::new(Time(0), 0, 0);
+        let mut large = Large { subject, entries: BTreeMap::new(), made: 1 };
+        large.fill();
+        large
+    }
+
+    fn fill(&mut self) {
+        (0..NAMES).filter(|n| n % 2 == 0 || *n > 8_000).for_each(|n| self.make(n));
     }
 
     fn run(&mut self, op: &Op) -> Result<Option<Ino>, Refusal> {
@@ -139,7 +153,10 @@ impl Large {
             Step::Take(rows) => self.subject.checkpoint_take(usize::from(*rows)),
             Step::Store => self.subject.checkpoint_store(),
             Step::Done => self.subject.checkpoint_done(),
-            Step::Evict => self.subject.ns.evict(0),
+            Step::Evict(quarters) => {
+                let ns = &mut self.subject.ns;
+                ns.evict(ns.memory_bytes() / 4 * usize::from(*quarters));
+            }
             Step::Crash => self.subject.crash(),
         }
     }
@@ -149,9 +166,10 @@ proptest! {
     #![proptest_config(crate::config(8))]
 
     #[test]
-    fn large_directory(steps in proptest::collection::vec(steps(), 1..200)) {
-        let mut large = Large::new();
-        for step in &steps {
+    fn large_directory(steps in proptest::collection::vec(steps(), 1..200), was_complete in any::<bool>()) {
+        let mut large = if was_complete { Large::complete() } else { Large::new() };
+        // After a crash nothing is in memory.
+        for step in steps.iter().filter(|step| !was_complete || !matches!(step, Step::Crash)) {
             large.step(step);
         }
         large.list(20);
@@ -160,4 +178,22 @@ proptest! {
         prop_assert_eq!(large.subject.ns.inode_count(), large.entries.len() as u64 + 1);
         prop_assert_eq!(large.subject.ns.validate(), []);
     }
+}
+
+#[test]
+fn a_directory_that_was_in_memory_answers_for_absent_names_without_the_store() {
+    let mut large = Large::complete();
+    large.subject.checkpoint_begin();
+    large.subject.checkpoint_done();
+    large.subject.ns.evict(0);
+    // The directory's inode comes back.
+    large.step(&Step::Lookup(0));
+    let ns = &large.subject.ns;
+    let is_missing = |n: u16| {
+        let found = ns.lookup(&Cred::ROOT, Ino::ROOT, &name(n));
+        matches!(found, Err(Fault::Missing(_)))
+    };
+    assert!((0..8_000).step_by(2).any(is_missing), "entries have left memory");
+    let count = (1..8_000).step_by(2).filter(|n| is_missing(*n)).count();
+    assert!(count < 200, "{count} of 4,000 absent names need the store");
 }
