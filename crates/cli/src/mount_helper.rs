@@ -154,6 +154,10 @@ fn mount(words: &[OsString]) -> Result<Vec<OsString>, String> {
                     tcp:HOST:PORT, unix:PATH, etcd://HOST:PORT+HOST:PORT, or none with -o server=ADDRESS or -o data=DIR"
             .to_owned());
     };
+    // Of a mount that is not in /etc/fstab, mount(8) then names what /proc/mounts shows, which is no source.
+    if options.iter().any(|option| option == "remount") {
+        return Err(unknown("remount"));
+    }
     let mut out: Vec<OsString> = vec!["mount".into()];
     let names_source =
         |option: &String| ["server=", "data=", "monitor="].iter().any(|name| option.starts_with(name));
@@ -323,6 +327,7 @@ mod tests {
         check("srv /mnt", "neither a full path");
         check("/srv/c /mnt -o other=1", "other=1 is not known; use one of ro,");
         check("/srv/c /mnt -o remount", "chiton umount");
+        check("chiton:/srv/c /mnt -o remount,ro", "chiton umount");
         check("/srv/c /mnt -o sync", "acknowledge: durable");
         check("/srv/c /mnt -x", "-x is not known");
         check("/srv/c /mnt -o", "-o needs options");
