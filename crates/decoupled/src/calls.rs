@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use chiton_client::{Caller, Service, ask};
-use chiton_namespace::Need;
+use chiton_namespace::{Need, Rows};
 use chiton_types::{Attr, Ino, Kind, Name, Position, RealmId, Refusal, ShardId};
 use chiton_wire::{Answer, Call, DirEntry, NEEDS_MAX, Query, Settled};
 use chiton_wire::{
@@ -112,7 +112,32 @@ impl ClaimCalls {
     /// Rows at the base, for each need in order: for as many of the first needs as go into one answer.
     pub(crate) fn rows(&self, needs: Vec<Need>) -> Result<Vec<FoundRows>, RealmError> {
         let count = needs.len();
-        let call = RealmCall::Rows { claim: self.claim, needs };
+        self.found(RealmCall::Rows { claim: self.claim, needs }, count)
+    }
+
+    /// The same as they are now.
+    pub(crate) fn present(&self, needs: Vec<Need>) -> Result<Vec<FoundRows>, RealmError> {
+        let count = needs.len();
+        self.found(RealmCall::Present { claim: self.claim, needs }, count)
+    }
+
+    /// What the server remembers for merges, as rows.
+    pub(crate) fn remembered(&self) -> Result<Rows, RealmError> {
+        let mut rows = Rows::new();
+        loop {
+            let after = rows.last().map_or(Vec::new(), |(key, _)| key.clone());
+            let is_first = after.is_empty();
+            let found = self.found(RealmCall::Remembered { claim: self.claim, after }, 1)?;
+            let Some(found) = found.into_iter().next() else { return Ok(rows) };
+            let is_stuck = found.rows.is_empty() && !is_first;
+            rows.extend(found.rows);
+            if found.exhausted || is_stuck {
+                return Ok(rows);
+            }
+        }
+    }
+
+    fn found(&self, call: RealmCall, count: usize) -> Result<Vec<FoundRows>, RealmError> {
         match self.calls.ask("rows of the decoupled subtree cannot be read", call)? {
             RealmAnswer::Rows(found) if (1..=count).contains(&found.len()) => Ok(found),
             _ => Err(RealmError::nonsense("other rows than were asked for")),

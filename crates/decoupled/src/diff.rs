@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chiton_model::{Event, Role, Rows};
 use chiton_server::Server;
-use chiton_types::{Ino, Kind, Name};
+use chiton_types::{Ino, Kind, Name, Position};
+use chiton_wire::Settled;
 use hashbrown::{HashMap, HashSet};
 
 use crate::both_removed::{BothRemoved, Traces};
 use crate::calls::ClaimCalls;
 use crate::conflict_check::{Row, ask_all, removed_by_others};
 use crate::error::RealmError;
-use crate::report::{Change, ChangeKind, Diff, SideVersion};
+use crate::report::{Change, ChangeKind, SideVersion};
 use crate::text_merge::Agreed;
 
 pub(crate) type DirName = (Ino, Name);
@@ -151,17 +152,16 @@ impl Changes {
             row.theirs = Some(SideVersion::Removed);
         }
         forget_hidden(calls, &mut rows, &gone, sent)?;
-        let mut diff = Diff { events, ..Diff::default() };
-        let mut inos = Vec::new();
+        let (mut changes, mut conflicts, mut inos) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
             if !row.is_temporary {
-                diff.changes.push(row.change.clone());
+                changes.push(row.change.clone());
             }
             inos.extend(row.theirs.map(|_| row.ino));
-            diff.conflicts.extend(row.theirs.map(|theirs| (row.change, theirs)));
+            conflicts.extend(row.theirs.map(|theirs| (row.change, theirs)));
         }
         let timed = self.by_ino.iter().filter(|(_, of_inode)| of_inode.times).map(|(ino, _)| *ino).collect();
-        Ok(Compared { diff, inos, timed, gone: gone.agreed })
+        Ok(Compared { events, changes, conflicts, inos, timed, gone: gone.agreed })
     }
 
     /// The inodes that both sides removed.
@@ -238,8 +238,13 @@ pub(crate) type SentEvents<'a> = dyn Fn(&mut dyn FnMut(&Event)) -> Result<(), Re
 
 /// The outcome of a comparison with the changes of others.
 pub(crate) struct Compared {
-    pub(crate) diff: Diff,
-    /// Which inode each of its conflicts is about.
+    /// Events of the journal that are not merged.
+    pub(crate) events: u64,
+    /// Our changes. One that puts another inode in the place of an inode is in it twice.
+    pub(crate) changes: Vec<Change>,
+    /// Those that others contradict.
+    pub(crate) conflicts: Vec<(Change, SideVersion)>,
+    /// Which inode each conflict is about.
     pub(crate) inos: Vec<Ino>,
     /// Inodes of which ours set times.
     pub(crate) timed: HashSet<Ino>,
@@ -253,13 +258,83 @@ impl Compared {
         let same: HashSet<&[u8]> =
             agreed.iter().filter(|one| one.is_same()).map(|one| one.path.as_slice()).collect();
         let is_agreed = |change: &Change| {
-            let path = change.path_bytes.as_deref().unwrap_or(change.path.as_bytes());
-            !matches!(change.kind, ChangeKind::Renamed | ChangeKind::Linked) && same.contains(path)
+            !matches!(change.kind, ChangeKind::Renamed | ChangeKind::Linked) && same.contains(path_of(change))
         };
-        let conflicts = std::mem::take(&mut self.diff.conflicts).into_iter();
+        let conflicts = std::mem::take(&mut self.conflicts).into_iter();
         let left =
             conflicts.zip(std::mem::take(&mut self.inos)).filter(|((change, _), _)| !is_agreed(change));
-        (self.diff.conflicts, self.inos) = left.unzip();
+        (self.conflicts, self.inos) = left.unzip();
+    }
+
+    /// What the server is to know of the inodes that both sides removed.
+    pub(crate) fn gone_alike(&self) -> impl Iterator<Item = (Ino, Position, Settled)> + '_ {
+        self.gone.iter().map(|ino| (*ino, Settled::REMOVED, Settled::Same))
+    }
+
+    /// Our changes, each path with what is there in the end.
+    pub(crate) fn changes_by_path(&self) -> Vec<Change> {
+        let taken = gained(self.changes.iter());
+        let is_taken = |change: &Change| taken.contains(path_of(change));
+        let lost = self.changes.iter().filter(|change| change.kind == ChangeKind::Removed);
+        let replaced: HashSet<&[u8]> = lost.filter(|change| is_taken(change)).map(path_of).collect();
+        let left =
+            self.changes.iter().filter(|change| change.kind != ChangeKind::Removed || !is_taken(change));
+        left.map(|change| change.replacing(&replaced)).collect()
+    }
+
+    /// The conflicts, one for each path. `replaced`: whether others have something else at a path of ours.
+    pub(crate) fn conflicts_by_path(
+        &self,
+        mut replaced: impl FnMut(&[u8]) -> Result<bool, RealmError>,
+    ) -> Result<Vec<(Change, SideVersion)>, RealmError> {
+        let lost = self.changes.iter().filter(|change| change.kind == ChangeKind::Removed);
+        let taken = gained(self.changes.iter());
+        let both: HashSet<&[u8]> = lost.map(path_of).filter(|path| taken.contains(path)).collect();
+        let mut all: Vec<(Change, SideVersion)> = Vec::new();
+        let mut places: HashMap<&[u8], usize> = HashMap::new();
+        for (change, theirs) in &self.conflicts {
+            let known = places.get(path_of(change)).copied();
+            let theirs = match *theirs {
+                SideVersion::Removed => {
+                    let was = change.from_bytes.as_deref().or(change.from.as_ref().map(String::as_bytes));
+                    let is_replaced = replaced(was.unwrap_or(path_of(change)))?;
+                    if is_replaced { SideVersion::Replaced } else { SideVersion::Removed }
+                }
+                theirs => theirs,
+            };
+            match known {
+                // The first is the change that made it what it is. Where theirs is there, it was not removed.
+                Some(at) => all[at].1 = all[at].1.min(theirs),
+                None => {
+                    let is_loss = change.kind == ChangeKind::Removed && both.contains(path_of(change));
+                    places.insert(path_of(change), all.len());
+                    let kind = if is_loss { ChangeKind::Replaced } else { change.replacing(&both).kind };
+                    all.push((Change { kind, ..change.clone() }, theirs));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Paths that ours gave to something.
+fn gained<'a>(changes: impl Iterator<Item = &'a Change>) -> HashSet<&'a [u8]> {
+    let gains = |change: &&Change| {
+        matches!(change.kind, ChangeKind::Created | ChangeKind::Renamed | ChangeKind::Linked)
+    };
+    changes.filter(gains).map(path_of).collect()
+}
+
+fn path_of(change: &Change) -> &[u8] {
+    change.path_bytes.as_deref().unwrap_or(change.path.as_bytes())
+}
+
+impl Change {
+    /// The same change, if it gives something a path of which ours removed what was there.
+    fn replacing(&self, replaced: &HashSet<&[u8]>) -> Change {
+        let gains = matches!(self.kind, ChangeKind::Created | ChangeKind::Renamed | ChangeKind::Linked);
+        let kind = if gains && replaced.contains(path_of(self)) { ChangeKind::Replaced } else { self.kind };
+        Change { kind, ..self.clone() }
     }
 }
 

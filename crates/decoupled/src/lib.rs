@@ -48,7 +48,7 @@
 //! - [`Subtree`]: the two modes, for programs. [`Realms`]: all decouplings of a client. [`Realm`]: one of them.
 //! - [`Branch`]: branches. [`Composition`]: views of unmerged journals.
 //! - `merge`, `batches`, `merge_lock`, `auto_merge`: merging. `diff`, `conflict_check`, `text_merge`, `resolve`:
-//!   comparing with other clients' changes before it.
+//!   comparing with other clients' changes before it. `rehearsal`: a merge that only reports.
 //! - `state_dir`, `durable_mark`, `remote`: a decoupling on this machine, and in the object store.
 //! - `calls`, `base`: the server, as this crate calls it.
 
@@ -83,6 +83,7 @@ mod filter;
 mod merge;
 mod merge_lock;
 mod rebase;
+mod rehearsal;
 mod resolve;
 mod temporary_names;
 

@@ -24,6 +24,7 @@ use crate::state_dir::{StateDir, User};
 mod ending;
 mod merging;
 mod opening;
+mod rehearsing;
 
 pub(crate) use opening::Opening;
 

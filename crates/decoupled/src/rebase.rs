@@ -33,10 +33,10 @@ impl Realms {
     pub fn rebase_branch(&self, root: Ino, name: &Name) -> Result<MergeReport, RealmError> {
         let info = self.branch(root, name)?.info;
         let old = self.open_branch(root, name)?;
-        if let ConflictState::Open(diff) = old.conflict_state()? {
-            return Ok(MergeReport::of_conflicts(&diff));
+        if let ConflictState::Open(conflicts) = old.conflict_state()? {
+            return Ok(MergeReport::of_conflicts(&conflicts));
         }
-        let changes = old.diff()?.changes;
+        let changes = old.comparison()?.changes;
         let temporary = Name::new(format!("{}~rebase", text(name)).as_bytes())
             .map_err(|refusal| RealmError::refused("the name of the branch is too long", refusal))?;
         self.create_branch(&self.global.caller(), root, &temporary, Some(&info.policy))?;
@@ -117,7 +117,9 @@ impl Again<'_> {
                 Err(Refusal::NotFound | Refusal::NotDir) => Ok(()),
                 removed => removed,
             },
-            ChangeKind::Created | ChangeKind::Linked | ChangeKind::Written => self.copy(&at),
+            ChangeKind::Created | ChangeKind::Linked | ChangeKind::Written | ChangeKind::Replaced => {
+                self.copy(&at)
+            }
             ChangeKind::Attributes => {
                 self.copying().attributes(&self.old.lstat(&at)?, self.new.lstat(&at)?.ino)
             }

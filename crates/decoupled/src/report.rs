@@ -110,17 +110,19 @@ impl ConflictLine {
     }
 
     /// A conflict that a comparison found.
-    fn of_change(change: &Change, theirs: SideVersion) -> ConflictLine {
+    pub(crate) fn of_change(change: &Change, theirs: SideVersion) -> ConflictLine {
         let is_new = matches!(change.kind, ChangeKind::Created | ChangeKind::Linked);
         let ours = match change.kind {
             ChangeKind::Created | ChangeKind::Linked => "new",
             ChangeKind::Written | ChangeKind::Attributes => "changed",
+            ChangeKind::Replaced => "replaced",
             ChangeKind::Renamed => "moved",
             ChangeKind::Removed => "removed",
         };
         let theirs = match theirs {
             SideVersion::Changed if is_new => "new",
             SideVersion::Changed => "changed",
+            SideVersion::Replaced => "replaced",
             SideVersion::Removed => "removed",
         };
         ConflictLine {
@@ -140,11 +142,12 @@ impl ConflictLine {
 
 impl MergeReport {
     /// The report of a merge that does not begin because of conflicts; not stopped if there are none.
-    pub(crate) fn of_conflicts(diff: &Diff) -> MergeReport {
+    pub(crate) fn of_conflicts(conflicts: &[(Change, SideVersion)]) -> MergeReport {
+        let lines = conflicts.iter().map(|(change, theirs)| ConflictLine::of_change(change, *theirs));
         MergeReport {
-            conflict_count: diff.conflicts.len() as u64,
-            conflicts: diff.lines().take(LINES_MAX).collect(),
-            stopped: !diff.conflicts.is_empty(),
+            conflict_count: conflicts.len() as u64,
+            conflicts: lines.take(LINES_MAX).collect(),
+            stopped: !conflicts.is_empty(),
             ..MergeReport::default()
         }
     }
@@ -270,6 +273,8 @@ pub enum ChangeKind {
     Written,
     /// Its attributes changed, not its content.
     Attributes,
+    /// Another file took its place, as programs save: with a temporary file and a rename.
+    Replaced,
     /// It got another name, here or in another directory.
     Renamed,
     /// It got a further name.
@@ -285,7 +290,7 @@ pub struct Change {
     pub path: String,
     /// The kind of change.
     pub kind: ChangeKind,
-    /// The previous path of a renamed file.
+    /// The previous path of a renamed file, or of one that took the place of another.
     pub from: Option<String>,
     /// The path byte by byte, if it is no text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -314,6 +319,8 @@ impl Change {
 pub enum SideVersion {
     /// Changed or created by others.
     Changed,
+    /// Others put another file in its place.
+    Replaced,
     /// Removed by others.
     Removed,
 }
@@ -325,13 +332,14 @@ pub struct Diff {
     pub events: u64,
     /// Our changes.
     pub changes: Vec<Change>,
-    /// Conflicts: our change and that of other clients.
-    pub conflicts: Vec<(Change, SideVersion)>,
-}
-
-impl Diff {
-    /// The conflicts in the form that they have in the report of a merge.
-    pub fn lines(&self) -> impl Iterator<Item = ConflictLine> + '_ {
-        self.conflicts.iter().map(|(change, theirs)| ConflictLine::of_change(change, *theirs))
-    }
+    /// Number of conflicts that the merge would report.
+    pub conflict_count: u64,
+    /// The first of them, as the merge would report them.
+    pub conflicts: Vec<ConflictLine>,
+    /// Events that the merge could not carry out.
+    pub lost_count: u64,
+    /// Why, of the first of them.
+    pub lost: Vec<String>,
+    /// The policy forbids conflicts and there is one: nothing would be merged.
+    pub stopped: bool,
 }

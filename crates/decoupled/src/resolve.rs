@@ -25,7 +25,7 @@ use crate::copied::Copying;
 use crate::error::RealmError;
 use crate::quoted::{if_no_text, quoted};
 use crate::realm::Realm;
-use crate::report::{Change, ChangeKind, Diff, SideVersion};
+use crate::report::{Change, ChangeKind, SideVersion};
 
 /// The file beside the journal that records resolutions.
 const FILE: &str = "resolved.json";
@@ -95,16 +95,15 @@ pub(crate) enum ConflictState {
     /// All conflicts are resolved.
     Resolved,
     /// These conflicts are open.
-    Open(Box<Diff>),
+    Open(Vec<(Change, SideVersion)>),
 }
 
 impl Realm {
-    /// The conflicts between this client and the others, by path.
+    /// The conflicts between this client and the others, by path: those that stop a merge if the policy forbids conflicts.
     ///
     /// # Errors
     /// As [`Realm::diff`].
     pub fn conflicts(&self) -> Result<Vec<OpenConflict>, RealmError> {
-        let diff = self.diff()?;
         let line = |(change, theirs): &(Change, SideVersion)| {
             let path = path_of(change);
             Ok(OpenConflict {
@@ -115,26 +114,17 @@ impl Realm {
                 theirs: *theirs,
             })
         };
-        diff.conflicts.iter().map(line).collect()
+        self.by_path(&self.comparison()?)?.iter().map(line).collect()
     }
 
     /// The conflicts that prevent a merge whose policy forbids conflicts.
     pub(crate) fn conflict_state(&self) -> Result<ConflictState, RealmError> {
-        let mut diff = self.diff()?;
-        if diff.conflicts.is_empty() {
+        let conflicts = self.by_path(&self.comparison()?)?;
+        if conflicts.is_empty() {
             return Ok(ConflictState::Free);
         }
-        let mut open = Vec::new();
-        for (change, theirs) in std::mem::take(&mut diff.conflicts) {
-            if !self.is_resolved(&path_of(&change))? {
-                open.push((change, theirs));
-            }
-        }
-        if open.is_empty() {
-            return Ok(ConflictState::Resolved);
-        }
-        diff.conflicts = open;
-        Ok(ConflictState::Open(Box::new(diff)))
+        let open = self.open_of(conflicts)?;
+        Ok(if open.is_empty() { ConflictState::Resolved } else { ConflictState::Open(open) })
     }
 
     /// Resolves the conflict at `path`, which begins at the subtree's root. To keep a third version, write it at
@@ -143,8 +133,9 @@ impl Realm {
     /// # Errors
     /// There is no conflict; theirs cannot be copied; others have the file that it is about under another name.
     pub fn resolve_conflict(&self, path: &[u8], choice: Choice) -> Result<(), RealmError> {
-        let (diff, inos) = self.diff_with_inodes()?;
-        let conflicts = diff.conflicts.iter().zip(inos).filter(|((change, _), _)| path_of(change) == path);
+        let compared = self.comparison()?;
+        let conflicts =
+            compared.conflicts.iter().zip(compared.inos).filter(|((change, _), _)| path_of(change) == path);
         let inos: Vec<Ino> = conflicts.map(|(_, ino)| ino).collect();
         if inos.is_empty() {
             let what = format!("{}: there is no conflict", quoted(path));
@@ -197,7 +188,7 @@ impl Realm {
         Ok(())
     }
 
-    fn is_resolved(&self, path: &[u8]) -> Result<bool, RealmError> {
+    pub(crate) fn is_resolved(&self, path: &[u8]) -> Result<bool, RealmError> {
         let Some(then) = self.resolved().lock().0.get(path).cloned() else { return Ok(false) };
         Ok(fingerprint(self.theirs_at(path)?.as_ref()) == then)
     }

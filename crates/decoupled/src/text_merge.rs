@@ -61,6 +61,12 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
+    /// What the server is to know of it.
+    pub(crate) fn settled(&self) -> (Ino, Position, Settled) {
+        let how = if self.is_same() { Settled::Same } else { Settled::Merged };
+        (self.theirs.0, self.theirs.1, how)
+    }
+
     /// Whether both versions are equal.
     pub(crate) fn is_same(&self) -> bool {
         self.merged.is_none()
@@ -84,7 +90,7 @@ impl Sides<'_> {
         let mut paths: BTreeMap<Vec<u8>, BTreeSet<Ino>> = BTreeMap::new();
         let mut agreed = Vec::new();
         let mut left = Vec::new();
-        let conflicts = std::mem::take(&mut compared.diff.conflicts);
+        let conflicts = std::mem::take(&mut compared.conflicts);
         for ((change, theirs), ino) in conflicts.into_iter().zip(std::mem::take(&mut compared.inos)) {
             let (found, is_alike) = self.named_alike(&change, ino)?;
             agreed.extend(found);
@@ -93,7 +99,7 @@ impl Sides<'_> {
                 left.push(((change, theirs), ino));
             }
         }
-        (compared.diff.conflicts, compared.inos) = left.into_iter().unzip();
+        (compared.conflicts, compared.inos) = left.into_iter().unzip();
         let mut base = None;
         for (path, inos) in paths {
             agreed.extend(self.compare_one(path, inos, &compared.timed, texts, &mut base)?);
@@ -230,10 +236,7 @@ impl Sides<'_> {
             }
         }
         self.ours.sync().map_err(failed)?;
-        let how = |one: &Agreed| if one.is_same() { Settled::Same } else { Settled::Merged };
-        let files: Vec<(Ino, Position, Settled)> =
-            agreed.iter().map(|one| (one.theirs.0, one.theirs.1, how(one))).collect();
-        self.calls.settle(files)
+        self.calls.settle(agreed.iter().map(Agreed::settled).collect())
     }
 
     /// As programs save a file: a new one takes its place, so that a crash leaves the one or the other.

@@ -40,6 +40,7 @@ use smallvec::smallvec;
 use merge::Answered;
 pub(crate) use merge::Merging;
 use near::Here;
+use rows::AsOf;
 
 use crate::dispatch::answer_done;
 use crate::engine::Engine;
@@ -167,7 +168,9 @@ impl RealmHandler<'_> {
                 self.attach(&caller, *realm, *nonce, journal_at, m)
             }
             RealmCall::Grant { claim, shard, count } => self.grant(&caller, *claim, *shard, *count, m),
-            RealmCall::Rows { claim, needs } => self.shards.serve_rows(&caller, *claim, needs),
+            RealmCall::Rows { claim, needs } => self.shards.serve_rows(&caller, *claim, needs, AsOf::Base),
+            RealmCall::Present { claim, needs } => self.shards.serve_rows(&caller, *claim, needs, AsOf::Now),
+            RealmCall::Remembered { claim, after } => self.shards.remembered_rows(&caller, *claim, after),
             RealmCall::Check { claim, inodes, names } => {
                 self.shards.check_foreign(&caller, *claim, inodes, names)
             }

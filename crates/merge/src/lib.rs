@@ -90,6 +90,16 @@ impl Skipped {
     pub fn loses(self) -> bool {
         matches!(self, Skipped::Outside | Skipped::Invalid(_) | Skipped::Refused(_))
     }
+
+    /// Why something is lost, in words; empty if nothing is.
+    pub fn reason(self) -> String {
+        match self {
+            Skipped::Outside => "it is about something outside of the subtree".to_owned(),
+            Skipped::Invalid(what) => what.to_owned(),
+            Skipped::Refused(refusal) => refusal.to_string(),
+            Skipped::Needless | Skipped::Gone | Skipped::Theirs => String::new(),
+        }
+    }
 }
 
 /// What to do with the next event of a decoupled side's journal. The event's inode numbers are translated in place.

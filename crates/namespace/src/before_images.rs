@@ -19,6 +19,7 @@ mod served;
 pub use known::KnownFile;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use chiton_model::{Event, NameChange, Rows};
 use chiton_types::codec::{Malformed, Take};
@@ -187,6 +188,16 @@ impl BeforeImages {
         let kind = from.1;
         let is_of_it = move |of: u32, tag: u8, key: &[u8]| of == id && tag == kind && key.starts_with(prefix);
         let rest = self.all.range(from..).take_while(move |((of, tag, key), _)| is_of_it(*of, *tag, key));
+        rest.map(|((_, _, key), value)| (key.as_slice(), value.as_deref()))
+    }
+
+    /// Those of a decoupling whose keys as images come after this one.
+    fn after<'a>(&'a self, id: u32, key: &[u8]) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+        let from = match image_of(key) {
+            Some((_, row)) => Bound::Excluded(place(id, &row)),
+            None => Bound::Included((id, 0, Vec::new())),
+        };
+        let rest = self.all.range((from, Bound::Unbounded)).take_while(move |((of, ..), _)| *of == id);
         rest.map(|((_, _, key), value)| (key.as_slice(), value.as_deref()))
     }
 

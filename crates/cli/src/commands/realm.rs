@@ -15,7 +15,7 @@ use chiton_policy::{OnConflict, OnFailure};
 use chiton_server::DataAddress;
 use clap::Args;
 
-pub(crate) use self::at_mount::{Done, MountedPath, diff_json};
+pub(crate) use self::at_mount::{Done, MountedPath};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::{decoupled, held};
 pub(crate) use self::merged::Merged;
@@ -45,7 +45,7 @@ pub(crate) struct Decouple {
 /// Options of `chiton sync` and `chiton diff`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "PATH is the directory that was decoupled; for diff and conflicts also any path in it.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton diff /mnt/chiton/job           the effects and conflicts of a merge\n  chiton diff /mnt/chiton/job --json"
+    after_help = "PATH is the directory that was decoupled; for diff and conflicts also any path in it. diff shows the conflicts that a merge would report under the policy in force; conflicts lists the paths that stop a merge under on_conflict: abort, whatever the policy says.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton diff /mnt/chiton/job           the effects and conflicts of a merge\n  chiton diff /mnt/chiton/job --json"
 )]
 pub(crate) struct Within {
     /// Anything in a decoupled subtree of a mount.
@@ -57,7 +57,7 @@ pub(crate) struct Within {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 merged, 3 in use (files are open for writing), 4 not decoupled here, 5 a conflict, which the policy (on_conflict: abort) forbids.\n\nExamples:\n  chiton merge /mnt/chiton/job\n  chiton merge /mnt/chiton/job --dry-run    show its effects\n  chiton merge /mnt/chiton/job --json       with each conflict: base, ours, theirs, what was done"
+    after_help = "Exit codes: 0 merged, 3 in use (files are open for writing), 4 not decoupled here, 5 a conflict, which the policy (on_conflict: abort) forbids.\n\nExamples:\n  chiton merge /mnt/chiton/job\n  chiton merge /mnt/chiton/job --dry-run    show its effects and its conflicts\n  chiton merge /mnt/chiton/job --dry-run --on-conflict keep_both\n  chiton merge /mnt/chiton/job --json       with each conflict: base, ours, theirs, what was done"
 )]
 pub(crate) struct Merge {
     /// Anything in a decoupled subtree of a mount.

@@ -176,6 +176,8 @@ impl Each {
                 }
                 RealmCall::Grant { claim, .. }
                 | RealmCall::Rows { claim, .. }
+                | RealmCall::Present { claim, .. }
+                | RealmCall::Remembered { claim, .. }
                 | RealmCall::Check { claim, .. }
                 | RealmCall::Merge { claim, .. }
                 | RealmCall::Resolve { claim, .. }

@@ -5,24 +5,22 @@ use std::sync::atomic::Ordering;
 
 use chiton_client::{Client, ClientOptions, OpenFlags};
 use chiton_journal::{MemoryPlace, Place, Shape};
-use chiton_model::Event;
 use chiton_model::merge;
 use chiton_policy::{Interfere, OnConflict};
 use chiton_runtime::sync::Mutex;
 use chiton_server::{DecoupledSubtree, Role, Server, ServerOptions};
-use chiton_types::{Ino, Position, SessionId};
-use chiton_wire::{MergeState, Settled};
+use chiton_types::{Position, SessionId};
+use chiton_wire::MergeState;
 
 use crate::base::ReadBase;
-use crate::batches::{read_events, read_sent};
 use crate::calls::{no_groups, root as as_root};
-use crate::diff::{Changes, Compared};
+use crate::diff::Compared;
 use crate::durable_mark::end_of;
 use crate::error::RealmError;
 use crate::merge::Merger;
 use crate::merge_lock::MergeLock;
 use crate::realm::{Realm, journal_identity, journal_named};
-use crate::report::{Diff, MergeProgress, MergeReport};
+use crate::report::{MergeProgress, MergeReport};
 use crate::resolve::ConflictState;
 use crate::text_merge::{Agreed, Sides};
 
@@ -52,7 +50,7 @@ impl Realm {
             ConflictState::Resolved => {
                 self.resolving(Some(OnConflict::Overwrite), || self.merge_so_far(alone, progress))
             }
-            ConflictState::Open(diff) => Ok(MergeReport::of_conflicts(&diff)),
+            ConflictState::Open(conflicts) => Ok(MergeReport::of_conflicts(&conflicts)),
         }
     }
 
@@ -124,12 +122,7 @@ impl Realm {
     fn resolve(&self, on_conflict: OnConflict) -> Result<(), RealmError> {
         self.check_open()?;
         let _merging = self.merging.lock();
-        self.calls.resolve(match on_conflict {
-            OnConflict::Overwrite => merge::OnConflict::Overwrite,
-            OnConflict::Abort => merge::OnConflict::Abort,
-            OnConflict::KeepBoth => merge::OnConflict::KeepBoth,
-            OnConflict::Merge => merge::OnConflict::Merge,
-        })?;
+        self.calls.resolve(of_merges(on_conflict))?;
         *self.on_conflict.lock() = on_conflict;
         Ok(())
     }
@@ -146,30 +139,33 @@ impl Realm {
     /// does not begin, if there are any.
     fn meet_others(&self, state: &MergeState, alone: bool) -> Result<Option<MergeReport>, RealmError> {
         let on_conflict = *self.on_conflict.lock();
-        let is_short = self.server.last().0 - state.merged.0 <= COMPARED_MAX;
-        let looks = matches!(on_conflict, OnConflict::Abort | OnConflict::Merge) || is_short;
-        if !self.others_act() || !looks {
+        if !self.others_act() || !self.compares(state, on_conflict) {
             return Ok(None);
         }
         let mut compared = self.compared(state)?;
         let agreed = self.agreed(&mut compared, alone && on_conflict == OnConflict::Merge)?;
         if on_conflict == OnConflict::Abort {
-            let report = MergeReport::of_conflicts(&compared.diff);
+            let report = MergeReport::of_conflicts(&self.by_path(&compared)?);
             if report.stopped {
                 return Ok(Some(report));
             }
         }
-        let gone = compared.gone.into_iter().map(|ino| (ino, Settled::REMOVED, Settled::Same));
-        self.calls.settle(gone.collect())?;
+        self.calls.settle(compared.gone_alike().collect())?;
         if !agreed.is_empty() {
             self.with_sides(|sides| sides.settle(&agreed))?;
         }
         Ok(None)
     }
 
+    /// Whether a merge compares both sides before it begins.
+    pub(super) fn compares(&self, state: &MergeState, on_conflict: OnConflict) -> bool {
+        let is_short = self.server.last().0 - state.merged.0 <= COMPARED_MAX;
+        matches!(on_conflict, OnConflict::Abort | OnConflict::Merge) || is_short
+    }
+
     /// The outcomes for paths that both sides changed. Conflicts about equal changes are left out.
-    fn agreed(&self, compared: &mut Compared, texts: bool) -> Result<Vec<Agreed>, RealmError> {
-        match compared.diff.conflicts.is_empty() {
+    pub(super) fn agreed(&self, compared: &mut Compared, texts: bool) -> Result<Vec<Agreed>, RealmError> {
+        match compared.conflicts.is_empty() {
             true => Ok(Vec::new()),
             false => self.with_sides(|sides| sides.compare(compared, texts)),
         }
@@ -225,7 +221,7 @@ impl Realm {
     }
 
     /// Whether other clients may change the directory meanwhile.
-    fn others_act(&self) -> bool {
+    pub(super) fn others_act(&self) -> bool {
         self.branch.is_some() || self.policy.interfere == Interfere::Allow
     }
 
@@ -280,40 +276,6 @@ impl Realm {
         self.held.lock().extend(opened);
     }
 
-    /// The effects that a merge would have now.
-    ///
-    /// # Errors
-    /// The comparison failed.
-    pub fn diff(&self) -> Result<Diff, RealmError> {
-        self.diff_with_inodes().map(|(diff, _)| diff)
-    }
-
-    /// As [`Realm::diff`], and the inode that each conflict is about.
-    pub(crate) fn diff_with_inodes(&self) -> Result<(Diff, Vec<Ino>), RealmError> {
-        self.check_open()?;
-        let state = self.merging.lock();
-        let mut compared = self.compared(&state)?;
-        self.agreed(&mut compared, false)?;
-        Ok((compared.diff, compared.inos))
-    }
-
-    /// Compares our changes with those of other clients.
-    fn compared(&self, state: &MergeState) -> Result<Compared, RealmError> {
-        self.client.sync().map_err(|refusal| {
-            RealmError::refused("writes in the subtree cannot be made durable", refusal)
-        })?;
-        let cut = self.server.last();
-        self.server.wait_durable(cut).map_err(RealmError::journal)?;
-        let mut changes = Changes::default();
-        let place = self.server.journal_place();
-        self.whole_upto(&*place, state.merged, cut)?;
-        read_events(&*place, state.merged, cut, &mut |event| changes.note(event))?;
-        let first = state.batch.map(|(upto, _)| upto);
-        let sent = |visit: &mut dyn FnMut(&Event)| read_sent(&*place, state.merged, first, cut, visit);
-        let events = cut.0 - state.merged.0;
-        changes.diff(&self.server, &self.calls, self.root(), (events, &sent), self.others_act())
-    }
-
     fn merge_upto(
         &self,
         state: &mut MergeState,
@@ -332,7 +294,12 @@ impl Realm {
     ///
     /// # Errors
     /// The journal ends earlier, and the user has not accepted that.
-    fn whole_upto(&self, place: &dyn Place, merged: Position, cut: Position) -> Result<Position, RealmError> {
+    pub(super) fn whole_upto(
+        &self,
+        place: &dyn Place,
+        merged: Position,
+        cut: Position,
+    ) -> Result<Position, RealmError> {
         let end = end_of(place, merged, cut).map_err(RealmError::journal)?;
         if end < cut && !self.accept_truncated.load(Ordering::Acquire) {
             return Err(RealmError::truncated(&journal_named(&self.granted, &self.journal_at), end, cut));
@@ -375,5 +342,15 @@ impl Realm {
             self.unsettled.store(false, Ordering::Release);
         }
         report
+    }
+}
+
+/// As the server has it.
+pub(super) fn of_merges(on_conflict: OnConflict) -> merge::OnConflict {
+    match on_conflict {
+        OnConflict::Overwrite => merge::OnConflict::Overwrite,
+        OnConflict::Abort => merge::OnConflict::Abort,
+        OnConflict::KeepBoth => merge::OnConflict::KeepBoth,
+        OnConflict::Merge => merge::OnConflict::Merge,
     }
 }

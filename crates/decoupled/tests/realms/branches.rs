@@ -101,7 +101,7 @@ fn a_merged_branch_conflicts_with_the_next_one() {
         two.client().remove("/gone").expect("removed");
         assert_eq!(merge(&one).conflict_count, 0);
         let diff = two.diff().expect("reported");
-        let paths: Vec<&str> = diff.conflicts.iter().map(|(change, _)| &change.path[..]).collect();
+        let paths: Vec<&str> = diff.conflicts.iter().map(|line| &line.path[..]).collect();
         assert_eq!(paths, ["both"]);
 
         let how = match on_conflict {

@@ -16,6 +16,7 @@ mod cells;
 mod compositions;
 mod contents;
 mod crashes;
+mod dry_runs;
 mod ended;
 mod example;
 mod files;

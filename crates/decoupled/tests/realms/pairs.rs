@@ -10,13 +10,13 @@ use crate::deeds::{act, shown};
 use crate::site::{Party, Site, merge};
 
 /// A directory with two branches of one base.
-struct Two {
+pub(crate) struct Two {
     at: String,
-    one: Arc<Realm>,
-    two: Arc<Realm>,
+    pub(crate) one: Arc<Realm>,
+    pub(crate) two: Arc<Realm>,
 }
 
-fn two(party: &Party, n: usize, base: &[&str]) -> Two {
+pub(crate) fn two(party: &Party, n: usize, base: &[&str]) -> Two {
     let at = format!("/t{n}");
     let root = party.mkdir(&at).ino;
     act(&party.client, &at, base);
@@ -26,7 +26,7 @@ fn two(party: &Party, n: usize, base: &[&str]) -> Two {
 }
 
 /// Both sides act, and the others merge first: the tree after ours merged.
-fn merged(
+pub(crate) fn merged(
     party: &Party,
     n: usize,
     (base, theirs, ours): (&[&str], &[&str], &[&str]),
@@ -36,8 +36,12 @@ fn merged(
     act(two.one.client(), "", theirs);
     act(two.two.client(), "", ours);
     assert_eq!(merge(&two.one).conflict_count, 0);
-    let report = two.two.merge_with(Some(on_conflict), &|_| {}).expect("merged");
+    let rehearsed = two.two.diff_with(Some(on_conflict)).expect("rehearsed");
+    let report = two.two.as_named_here(two.two.merge_with(Some(on_conflict), &|_| {}).expect("merged"));
     assert_eq!(report.lost_count, 0, "{report:?}");
+    let found = (rehearsed.conflict_count, &rehearsed.conflicts, rehearsed.stopped);
+    let expect = (report.conflict_count, &report.conflicts, report.stopped);
+    assert_eq!(found, expect, "{on_conflict:?}: base {base:?}, theirs {theirs:?}, ours {ours:?}");
     if report.stopped {
         two.two.discard().expect("dropped");
     }
@@ -145,6 +149,7 @@ const SAME: &[(&[&str], &[&str], &str)] = &[
     (&["mkdir d", "put d/f f"], &["rm d/f", "rm d", "put d d"], "d=d"),
     (&["mkdir d", "put d/f f"], &["rm d/f", "rm d"], ""),
     (&["put f f"], &["save f g", "chmod f 700"], "f=g 700"),
+    (&["put f f"], &["ln f g", "save f new"], "f=new, g=f"),
 ];
 
 #[test]

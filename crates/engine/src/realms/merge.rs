@@ -188,7 +188,7 @@ impl RealmHandler<'_> {
                 Ok(Some(skipped)) => {
                     merging.skipped += 1;
                     if skipped.loses() {
-                        merging.lost.push((done, reason(skipped)));
+                        merging.lost.push((done, skipped.reason()));
                     }
                 }
                 Err(end) => break end,
@@ -465,16 +465,6 @@ fn size_about(event: &Event) -> usize {
         bytes += value.len();
     }
     bytes
-}
-
-/// Why something that was acknowledged is lost.
-fn reason(skipped: Skipped) -> String {
-    match skipped {
-        Skipped::Outside => "it is about something outside of the subtree".to_owned(),
-        Skipped::Invalid(what) => what.to_owned(),
-        Skipped::Refused(refusal) => refusal.to_string(),
-        Skipped::Needless | Skipped::Gone | Skipped::Theirs => String::new(),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Rows of a decoupled subtree, for the client that has it.
 //!
 //! Invariants:
-//! - They are as they were at the base, with the changes that the client itself merged since.
+//! - They are as they were at the base, with the changes that the client itself merged since. For the rehearsal of a merge they
+//!   are as they are now.
 //! - Nothing outside of the subtree is shown, but the inodes of the directories above its root, which walks
 //!   upwards pass, and of those at which it ends, as they are now.
 
@@ -18,8 +19,21 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// Rows looked for in the metadata store at a time.
 const NEEDS_AT_ONCE: usize = 256;
 
+/// When rows are as they are served.
+#[derive(Clone, Copy)]
+pub(crate) enum AsOf {
+    Base,
+    Now,
+}
+
 impl Shards {
-    pub(crate) fn serve_rows(&mut self, caller: &Caller<'_>, claim: Claim, needs: &[Need]) -> Found {
+    pub(crate) fn serve_rows(
+        &mut self,
+        caller: &Caller<'_>,
+        claim: Claim,
+        needs: &[Need],
+        as_of: AsOf,
+    ) -> Found {
         let root = self.claimed(caller, claim)?.root();
         let id = claim.realm;
         if needs.is_empty() || needs.len() > NEEDS_MAX {
@@ -31,7 +45,7 @@ impl Shards {
             if bytes >= ANSWER_BYTES || missing.len() >= NEEDS_AT_ONCE {
                 break;
             }
-            match self.serve_need(id, root, need) {
+            match self.serve_need(id, root, need, as_of) {
                 Ok(found) => {
                     bytes += found.rows.iter().map(|(key, value)| key.len() + value.len() + 8).sum::<usize>();
                     answer.push(found);
@@ -43,7 +57,15 @@ impl Shards {
         if missing.is_empty() { Ok((RealmAnswer::Rows(answer), NOW)) } else { Err(Stop::Missing(missing)) }
     }
 
-    fn serve_need(&self, id: RealmId, root: Ino, need: &Need) -> Result<FoundRows, Stop> {
+    /// What the server remembers of a decoupling for its merges.
+    pub(crate) fn remembered_rows(&mut self, caller: &Caller<'_>, claim: Claim, after: &[u8]) -> Found {
+        let root = self.claimed(caller, claim)?.root();
+        let borders = if after.is_empty() { self.borders_below(root)? } else { Vec::new() };
+        let (rows, exhausted) = self.ns.remembered(claim.realm, &borders, after, ANSWER_BYTES);
+        Ok((RealmAnswer::Rows(vec![FoundRows { rows, exhausted }]), NOW))
+    }
+
+    fn serve_need(&self, id: RealmId, root: Ino, need: &Need, as_of: AsOf) -> Result<FoundRows, Stop> {
         let is_in = match need {
             Need::Inode(ino)
             | Need::Entry(ino, _)
@@ -56,7 +78,10 @@ impl Shards {
             Need::Block(_) => true,
         };
         let found = match need {
-            _ if is_in => self.ns.serve_at_base(need, id)?,
+            _ if is_in => match as_of {
+                AsOf::Base => self.ns.serve_at_base(need, id)?,
+                AsOf::Now => self.ns.serve(need)?,
+            },
             Need::Inode(ino) if self.is_border(root, *ino)? || self.is_above(root, *ino)? => {
                 self.ns.serve(need)?
             }

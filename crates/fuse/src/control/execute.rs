@@ -86,8 +86,8 @@ pub(super) fn carry_out(
             let report = slot.realm().as_named_here(report);
             done(&report, if report.stopped { STOPPED } else { 0 })
         }),
-        ControlRequest::Diff { ino } => slot(router, peer, *ino).and_then(|slot| {
-            let diff = slot.realm().diff()?;
+        ControlRequest::Diff { ino, on_conflict } => slot(router, peer, *ino).and_then(|slot| {
+            let diff = slot.realm().diff_with(resolution(on_conflict.as_deref())?)?;
             let mut pieces = Pieces { say, text: Vec::new() };
             let written = serde_json::to_writer(&mut pieces, &diff).map_err(io::Error::from);
             written.and_then(|()| pieces.flush()).map_err(unreportable)?;

@@ -23,6 +23,8 @@ pub enum ControlRequest {
     Diff {
         /// Any inode in the subtree.
         ino: u64,
+        /// The treatment of conflicts, instead of the policy's.
+        on_conflict: Option<String>,
     },
     Conflicts {
         /// Any inode in the subtree.

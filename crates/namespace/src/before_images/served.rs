@@ -10,12 +10,13 @@ use chiton_model::merge::MergeMap;
 use chiton_types::codec::{Put, Take};
 use chiton_types::{BlockId, Ino, Kind, Position, RealmId};
 
-use super::ino_of;
+use super::{encode, image_key, ino_of};
 use crate::fault::{Fault, Need};
 use crate::inode::{Inode, OF_XATTRS};
 use crate::namespace::{DIR_WHOLE_ENTRIES_MAX, Known, Namespace};
 use crate::paging::{Fetched, Rows};
 use crate::row::{self, INODE_KEY_BYTES, tag};
+use crate::stored::StoredRow;
 
 /// More extents than images name of one block.
 const REFERENCES_UNSEEN: u64 = 1 << 30;
@@ -78,6 +79,30 @@ impl Namespace {
             Need::Block(block) => found.rows = self.counted_for(*block, found.rows, id.0),
         }
         Ok(found)
+    }
+
+    /// What merges of a decoupling ask beside the rows of the subtree, as rows: the decoupling, the policies of `borders`, the images after
+    /// the key `after` (at most about `bytes_max` of them); and whether there are no more.
+    pub fn remembered(&self, id: RealmId, borders: &[Ino], after: &[u8], bytes_max: usize) -> (Rows, bool) {
+        let mut rows = Rows::new();
+        if after.is_empty() {
+            let decoupling = self.decoupling(id).cloned();
+            let of_borders = borders.iter().filter_map(|ino| self.policy(*ino).cloned());
+            let stored = [StoredRow::InodeCount(self.inode_count()), StoredRow::DecouplingLast(id.0)]
+                .into_iter()
+                .chain(decoupling.map(|decoupling| StoredRow::Decoupling(Box::new(decoupling))))
+                .chain(of_borders.map(|policy| StoredRow::Policy(policy.ino, policy)));
+            rows.extend(stored.map(|row| (row.key(), row.value())));
+        }
+        let mut bytes = 0;
+        for (key, value) in self.dirty.before_images.after(id.0, after) {
+            if bytes >= bytes_max {
+                return (rows, false);
+            }
+            bytes += key.len() + value.map_or(0, <[u8]>::len) + 8;
+            rows.push((image_key(id.0, key), encode(value)));
+        }
+        (rows, true)
     }
 
     /// References of a block, for a client that may know extents which are in images only: never fewer than it knows. What is too

@@ -18,6 +18,8 @@ pub const GRANT_MAX: u64 = 1 << 32;
 pub const REALM_OBJECT_BYTES_MAX: usize = 16 << 20;
 /// Most names in one answer.
 pub const NAMES_MAX: usize = 1_000;
+/// Longest key of a row.
+pub const KEY_BYTES_MAX: usize = 1_024;
 /// Longest text of a policy, and of the place of a journal.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
 
@@ -72,6 +74,18 @@ choice! {
         3 Rows {
             claim: Claim,
             needs: Vec<Need> as Max<NeedCode, NEEDS_MAX>,
+        }
+        /// Rows of the subtree as they are now: [`super::RealmAnswer::Rows`]. A client rehearses a merge with them.
+        15 Present {
+            claim: Claim,
+            needs: Vec<Need> as Max<NeedCode, NEEDS_MAX>,
+        }
+        /// The rows with which the rehearsal of a merge begins: the decoupling itself, the policies at which the subtree ends, and the rows
+        /// that others changed, as they were. [`super::RealmAnswer::Rows`] with one part of them, and whether it is the last.
+        16 Remembered {
+            claim: Claim,
+            /// Those after this key.
+            after: Vec<u8> as Max<u8, KEY_BYTES_MAX>,
         }
         /// Which of these did others change since the base: [`super::RealmAnswer::Foreign`]. For `diff` and `on_conflict: abort`.
         4 Check {

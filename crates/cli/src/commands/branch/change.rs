@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chiton_decoupled::{Branch, Choice, MergeProgress, Realm, RealmError, User};
 use chiton_fuse::{ControlRequest, GiveBack};
+use chiton_policy::OnConflict;
 use chiton_types::counted;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::tree::{Tree, failure, name};
 use super::{Create, Delete, Diff, Merge, Resolve, Where};
 use crate::commands::policy::Given;
-use crate::commands::realm::{Done, Merged, MountedPath, conflicts_text, diff_json, diff_text, merge_report};
+use crate::commands::realm::{Done, Merged, MountedPath, conflicts_text, diff_text, merge_report};
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 
@@ -37,10 +38,16 @@ pub(super) fn create(args: &Create) -> Outcome {
 }
 
 pub(super) fn diff(args: &Diff) -> Outcome {
-    let ask = |ino| ControlRequest::Diff { ino };
-    with_branch(&args.at, &args.name, "chiton branch diff", &ask, &|realm| {
-        let diff = realm.diff()?;
-        Ok(Done { report: diff_json(&diff), text: diff_text(&diff), exit_code: 0 })
+    preview(&args.at, &args.name, None)
+}
+
+/// Shows what a merge would do, with this treatment of conflicts if one is given.
+fn preview(at: &Where, name: &str, on_conflict: Option<OnConflict>) -> Outcome {
+    let word = on_conflict.map(|on_conflict| on_conflict.word().to_owned());
+    let ask = |ino| ControlRequest::Diff { ino, on_conflict: word.clone() };
+    with_branch(at, name, "chiton branch diff", &ask, &|realm| {
+        let diff = realm.diff_with(on_conflict)?;
+        done(&diff, diff_text(&diff), 0)
     })
 }
 
@@ -102,10 +109,7 @@ pub(super) fn rebase(args: &Diff) -> Outcome {
 
 pub(super) fn merge(args: &Merge) -> Outcome {
     if args.dry_run {
-        let Where { path, server, state_dir, accept_truncated, json } = &args.at;
-        let (path, server, state_dir) = (path.clone(), server.clone(), state_dir.clone());
-        let at = Where { path, server, state_dir, accept_truncated: *accept_truncated, json: *json };
-        return diff(&Diff { at, name: args.name.clone() });
+        return preview(&args.at, &args.name, args.on_conflict);
     }
     let ask = |ino: u64| {
         let on_conflict = args.on_conflict.map(|on_conflict| on_conflict.word().to_owned());

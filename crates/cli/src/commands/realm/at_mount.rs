@@ -4,11 +4,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use chiton_decoupled::{ConflictLine, Diff, MergeReport, OpenConflict, RealmStatus, Stage};
+use chiton_decoupled::{Diff, MergeReport, OpenConflict, RealmStatus, Stage};
 use chiton_fuse::{ControlReply, ControlRequest, GiveBack, ask_control};
+use chiton_policy::OnConflict;
 use rustix::io::Errno;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Decouple, Discard, Merge, Recouple, Within, list, text};
 use crate::commands::policy::Given;
@@ -158,7 +159,7 @@ fn shown(
         }
         ControlRequest::Diff { .. } => {
             let diff: Diff = serde_json::from_str(pieces)?;
-            return Ok((diff_json(&diff), text::diff(&diff)));
+            return Ok((serde_json::to_value(&diff)?, text::diff(&diff)));
         }
         ControlRequest::Conflicts { .. } => text::conflicts(&Vec::<OpenConflict>::deserialize(&report)?),
         ControlRequest::Resolve { .. } => "resolved".to_owned(),
@@ -170,12 +171,6 @@ fn shown(
         | ControlRequest::AwaitEnd => String::new(),
     };
     Ok((report, text))
-}
-
-/// A diff for programs: conflicts in the form that they have in the report of a merge.
-pub(crate) fn diff_json(diff: &Diff) -> Value {
-    let conflicts: Vec<ConflictLine> = diff.lines().collect();
-    json!({ "events": diff.events, "changes": diff.changes, "conflicts": conflicts })
 }
 
 impl Done {
@@ -221,13 +216,19 @@ pub(crate) fn sync(args: &Within) -> Outcome {
 }
 
 pub(crate) fn diff(args: &Within) -> Outcome {
-    let place = MountedPath::find(&args.path)?;
-    place.ask(&ControlRequest::Diff { ino: place.ino })?.show(args.json)
+    preview(&args.path, None, args.json)
+}
+
+/// Shows what a merge would do, with this treatment of conflicts if one is given.
+fn preview(path: &Path, on_conflict: Option<OnConflict>, json: bool) -> Outcome {
+    let place = MountedPath::find(path)?;
+    let on_conflict = on_conflict.map(|on_conflict| on_conflict.word().to_owned());
+    place.ask(&ControlRequest::Diff { ino: place.ino, on_conflict })?.show(json)
 }
 
 pub(crate) fn merge(args: &Merge) -> Outcome {
     if args.dry_run {
-        return diff(&Within { path: args.path.clone(), json: args.json });
+        return preview(&args.path, args.on_conflict, args.json);
     }
     let on_conflict = args.on_conflict.map(|on_conflict| on_conflict.word().to_owned());
     let place = MountedPath::find(&args.path)?;

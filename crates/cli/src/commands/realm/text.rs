@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use chiton_decoupled::{
-    Change, ChangeKind, ConflictLine, Diff, MergeReport, OpenConflict, RealmStatus, SideVersion, Stage,
-    quoted,
+    ChangeKind, ConflictLine, Diff, MergeReport, OpenConflict, RealmStatus, SideVersion, Stage, quoted,
 };
 use chiton_types::counted;
 
@@ -111,35 +110,30 @@ fn write_diff(out: &mut String, diff: &Diff) -> fmt::Result {
     if diff.changes.is_empty() && diff.conflicts.is_empty() {
         return write!(out, "nothing to merge");
     }
-    // In the order of the changes; names that ours used for a while only are among them.
-    let mut conflicts = diff.conflicts.iter().peekable();
-    let temporary = |out: &mut String, (change, theirs): &(Change, SideVersion)| {
-        let path = shown(&change.path, change.path_bytes.as_ref());
-        let did = if *theirs == SideVersion::Removed { "removed it" } else { "have a file there" };
-        writeln!(out, "{:<11} {path}   (others {did})", "temporary")
-    };
     for change in &diff.changes {
-        while let Some(conflict) = conflicts.next_if(|(ours, _)| ours < change) {
-            temporary(out, conflict)?;
-        }
         let path = shown(&change.path, change.path_bytes.as_ref());
         write!(out, "{:<11} ", word(change.kind))?;
         if let Some(from) = &change.from {
             write!(out, "{} → ", shown(from, change.from_bytes.as_ref()))?;
         }
-        writeln!(
+        writeln!(out, "{path}")?;
+    }
+    let changes = counted(diff.changes.len() as u64, "change");
+    write!(out, "{changes}, {}", counted(diff.conflict_count, "conflict"))?;
+    if diff.conflict_count > 0 {
+        write!(out, ":\n{}", conflicts_table(&diff.conflicts))?;
+    }
+    if diff.lost_count > 0 {
+        write!(out, "\n{} could not be carried out:", counted(diff.lost_count, "event"))?;
+        diff.lost.iter().try_for_each(|why| write!(out, "\n  {why}"))?;
+    }
+    if diff.stopped {
+        write!(
             out,
-            "{path}{}",
-            match conflicts.next_if(|(ours, _)| ours == change) {
-                None => "",
-                Some((_, SideVersion::Changed)) => "   (others changed it too)",
-                Some((_, SideVersion::Removed)) => "   (others removed it)",
-            }
+            "\na merge would stop there, and merge nothing (on_conflict: abort): chiton conflicts, chiton resolve"
         )?;
     }
-    conflicts.try_for_each(|conflict| temporary(out, conflict))?;
-    let (changes, conflicts) = (diff.changes.len() as u64, diff.conflicts.len() as u64);
-    write!(out, "{}, {}", counted(changes, "change"), counted(conflicts, "conflict"))
+    Ok(())
 }
 
 fn word(kind: ChangeKind) -> &'static str {
@@ -147,6 +141,7 @@ fn word(kind: ChangeKind) -> &'static str {
         ChangeKind::Created => "new",
         ChangeKind::Written => "content",
         ChangeKind::Attributes => "attributes",
+        ChangeKind::Replaced => "replaced",
         ChangeKind::Renamed => "moved",
         ChangeKind::Linked => "linked",
         ChangeKind::Removed => "removed",
@@ -167,11 +162,13 @@ fn conflict(one: &OpenConflict) -> String {
         ChangeKind::Created | ChangeKind::Linked => "new here",
         ChangeKind::Written => "changed here",
         ChangeKind::Attributes => "attributes changed here",
+        ChangeKind::Replaced => "replaced here",
         ChangeKind::Renamed => "moved here",
         ChangeKind::Removed => "removed here",
     };
     let theirs = match one.theirs {
         SideVersion::Changed => "changed or made by others",
+        SideVersion::Replaced => "replaced by others",
         SideVersion::Removed => "removed by others",
     };
     let state = if one.resolved { "resolved" } else { "open" };
@@ -180,6 +177,8 @@ fn conflict(one: &OpenConflict) -> String {
 
 #[cfg(test)]
 mod tests {
+    use chiton_decoupled::Change;
+
     use super::*;
 
     #[test]
@@ -194,27 +193,23 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_shows_each_change_with_what_others_did_and_names_of_a_while_among_them() {
-        let moved = change("dir/there", ChangeKind::Renamed, Some("here"));
+    fn a_diff_shows_each_change_and_the_conflicts_as_a_merge_reports_them() {
         let mut odd = change("odd?", ChangeKind::Written, None);
         odd.path_bytes = Some(b"odd\n".to_vec());
-        let changes = vec![change("a", ChangeKind::Created, None), moved.clone(), odd.clone()];
-        let passing = change("b", ChangeKind::Created, None);
-        let gone = change("z", ChangeKind::Removed, None);
-        let conflicts = vec![
-            (passing, SideVersion::Changed),
-            (moved, SideVersion::Removed),
-            (odd, SideVersion::Changed),
-            (gone, SideVersion::Removed),
-        ];
-        let all = Diff { events: 9, changes, conflicts };
+        let moved = change("dir/there", ChangeKind::Renamed, Some("here"));
+        let changes = vec![change("a", ChangeKind::Replaced, None), moved, odd];
+        let conflict = serde_json::json!({
+            "path": "a", "base": "file", "ours": "new file", "theirs": "edited", "resolution": "ours",
+        });
+        let conflicts = vec![serde_json::from_value(conflict).expect("a conflict")];
+        let all = Diff { events: 9, changes, conflict_count: 1, conflicts, ..Diff::default() };
         let lines = [
-            "new         a",
-            "temporary   b   (others have a file there)",
-            "moved       here → dir/there   (others removed it)",
-            "content     $'odd\\n'   (others changed it too)",
-            "temporary   z   (others removed it)",
-            "3 changes, 4 conflicts",
+            "replaced    a",
+            "moved       here → dir/there",
+            "content     $'odd\\n'",
+            "3 changes, 1 conflicts:",
+            " path  before  ours      theirs  outcome",
+            " a     file    new file  edited  ours",
         ];
         assert_eq!(diff(&all), lines.join("\n"));
         assert_eq!(diff(&Diff::default()), "nothing to merge");
