@@ -23,6 +23,8 @@ struct InodeChanges {
     is_dir: bool,
     added: Vec<DirName>,
     removed: Vec<DirName>,
+    /// Names that were taken from it, or that it lost: it did not move away from them.
+    taken: BTreeSet<DirName>,
     /// Names that it had for a while only, or left for a while.
     temporary: BTreeSet<DirName>,
     written: bool,
@@ -69,9 +71,14 @@ impl Changes {
         }
         let footprint = event.footprint();
         // An inode loses its name before it gains another.
+        let moves = |ino: Ino| footprint.names().any(|change| change.after == Some(ino));
         for change in footprint.names() {
             if let Some(ino) = change.before {
-                self.lose(ino, (change.dir, change.name.clone()));
+                let place = (change.dir, change.name.clone());
+                if !moves(ino) {
+                    self.of(ino).taken.insert(place.clone());
+                }
+                self.lose(ino, place);
             }
         }
         for change in footprint.names() {
@@ -347,7 +354,10 @@ impl InodeChanges {
     /// Each change: its kind, the name if it concerns one, and the previous name.
     fn changes(&self, is_gone: bool) -> Vec<(ChangeKind, Option<DirName>, Option<DirName>)> {
         let mut changes = Vec::new();
-        let (mut added, mut removed) = (self.added.iter().cloned(), self.removed.iter().cloned());
+        let mut added = self.added.iter().cloned();
+        let (taken, left): (Vec<_>, Vec<_>) =
+            self.removed.iter().cloned().partition(|place| self.taken.contains(place));
+        let mut removed = left.into_iter();
         if let Some(place) = added.next() {
             changes.push(match (self.made, removed.next()) {
                 (true, _) => (ChangeKind::Created, Some(place), None),
@@ -356,7 +366,7 @@ impl InodeChanges {
             });
         }
         changes.extend(added.map(|place| (ChangeKind::Linked, Some(place), None)));
-        changes.extend(removed.map(|place| (ChangeKind::Removed, Some(place), None)));
+        changes.extend(removed.chain(taken).map(|place| (ChangeKind::Removed, Some(place), None)));
         if !self.made && !is_gone {
             if self.written {
                 changes.push((ChangeKind::Written, None, None));

@@ -109,6 +109,19 @@ impl ConflictLine {
         self.theirs == Version::Filled.to_string()
     }
 
+    /// The same as a comparison would have it.
+    pub(crate) fn as_change(&self) -> (Change, SideVersion) {
+        let path = self.path_bytes.as_deref().unwrap_or(self.path.as_bytes());
+        let kind = match self.ours.as_str() {
+            "moved" => ChangeKind::Renamed,
+            "removed" => ChangeKind::Removed,
+            ours if ours.starts_with("new") => ChangeKind::Created,
+            _ => ChangeKind::Written,
+        };
+        let theirs = if self.theirs == "removed" { SideVersion::Removed } else { SideVersion::Changed };
+        (Change::new(path, kind, None), theirs)
+    }
+
     /// A conflict that a comparison found.
     pub(crate) fn of_change(change: &Change, theirs: SideVersion) -> ConflictLine {
         let is_new = matches!(change.kind, ChangeKind::Created | ChangeKind::Linked);

@@ -79,6 +79,8 @@ pub(crate) struct Sides<'a> {
     pub(crate) root: Ino,
     pub(crate) ours: &'a Client,
     pub(crate) global: &'a Client,
+    /// Where ours has an inode.
+    pub(crate) path_of: &'a dyn Fn(Ino) -> Option<Vec<u8>>,
     /// Opens the base of ours for reading; called at most once, and only if texts are to be merged.
     pub(crate) base: &'a dyn Fn() -> Result<Arc<Client>, RealmError>,
 }
@@ -179,7 +181,7 @@ impl Sides<'_> {
         inos.insert(attr.ino);
         inos.remove(&found.ino);
         for ino in inos {
-            if self.calls.attr(ino)?.is_some_and(|there| there.nlink > 0) {
+            if self.calls.attr(ino)?.is_some_and(|there| there.nlink > 0) && !self.has_alike(ino)? {
                 return Ok(None);
             }
         }
@@ -209,6 +211,16 @@ impl Sides<'_> {
         };
         let merged = merged(&was, &ours, &theirs);
         Ok(merged.map(|merged| Agreed { path, theirs: at, merged: Some((attr, merged)) }))
+    }
+
+    /// Whether both sides have an inode under one name, and under as many names.
+    fn has_alike(&self, ino: Ino) -> Result<bool, RealmError> {
+        let Some(path) = (self.path_of)(ino) else { return Ok(false) };
+        let here = self.ours.lstat(&path).ok();
+        let there = self.calls.file(self.root, path.strip_prefix(b"/").unwrap_or(&path))?;
+        let names = |attr: Option<Attr>| attr.filter(|attr| attr.ino == ino).map(|attr| attr.nlink);
+        let (here, there) = (names(here), names(there));
+        Ok(here.is_some() && here == there)
     }
 
     /// The version of the others, at one position.

@@ -179,7 +179,9 @@ impl Realm {
             Ok(client)
         };
         let (calls, root) = (&self.calls, self.root());
-        let result = body(&Sides { calls, root, ours: &self.client, global: &self.global, base: &base });
+        let path_of = |ino| self.server.path_of(ino);
+        let (ours, global) = (&*self.client, &*self.global);
+        let result = body(&Sides { calls, root, ours, global, path_of: &path_of, base: &base });
         for server in opened.lock().drain(..) {
             // Nothing was written there.
             let _ = server.shutdown();

@@ -2,6 +2,7 @@
 
 use chiton_model::Event;
 use chiton_policy::OnConflict;
+use chiton_types::Position;
 use chiton_wire::MergeState;
 
 use super::merging::of_merges;
@@ -54,6 +55,7 @@ impl Realm {
             agreed = self.agreed(&mut compared, on_conflict == OnConflict::Merge)?;
         }
         if on_conflict == OnConflict::Abort {
+            self.add_missed(state, &mut compared, &agreed)?;
             let conflicts = self.by_path(&compared)?;
             let open = self.open_of(conflicts.clone())?;
             if !open.is_empty() {
@@ -64,12 +66,43 @@ impl Realm {
                 how = OnConflict::Overwrite;
             }
         }
-        let mut rehearsal = Rehearsal::begin(&self.calls, of_merges(how))?;
-        if self.compares(state, how) {
+        self.rehearse(state, how, &compared, self.compares(state, how).then_some(&agreed[..]))
+    }
+
+    fn rehearse(
+        &self,
+        state: &MergeState,
+        on_conflict: OnConflict,
+        compared: &Compared,
+        agreed: Option<&[Agreed]>,
+    ) -> Result<MergeReport, RealmError> {
+        let mut rehearsal = Rehearsal::begin(&self.calls, of_merges(on_conflict))?;
+        if let Some(agreed) = agreed {
             rehearsal.settle(compared.gone_alike());
             rehearsal.settle(agreed.iter().map(Agreed::settled));
         }
-        rehearsal.run(&*self.server.journal_place(), state, self.server.last())
+        // As far as the comparison went.
+        let cut = Position(state.merged.0 + compared.events);
+        rehearsal.run(&*self.server.journal_place(), state, cut)
+    }
+
+    /// Where the comparison of both outcomes finds no conflict, a merge may still meet one on its way there, because it takes step after step: as
+    /// where others moved a directory at once and ours by two moves. A merge that must not conflict has to know of it before it begins.
+    fn add_missed(
+        &self,
+        state: &MergeState,
+        compared: &mut Compared,
+        agreed: &[Agreed],
+    ) -> Result<(), RealmError> {
+        if !self.others_act() || !compared.conflicts.is_empty() {
+            return Ok(());
+        }
+        let report = self.rehearse(state, OnConflict::Overwrite, compared, Some(agreed))?;
+        for line in self.as_named_here(report).conflicts {
+            compared.inos.push(line.ino);
+            compared.conflicts.push(line.as_change());
+        }
+        Ok(())
     }
 
     /// Conflicts that no resolution settles.
@@ -96,7 +129,8 @@ impl Realm {
         self.check_open()?;
         let state = self.merging.lock();
         let mut compared = self.compared(&state)?;
-        self.agreed(&mut compared, false)?;
+        let agreed = self.agreed(&mut compared, false)?;
+        self.add_missed(&state, &mut compared, &agreed)?;
         Ok(compared)
     }
 

@@ -11,7 +11,7 @@ use crate::site::{Party, Site, merge};
 
 /// A directory with two branches of one base.
 pub(crate) struct Two {
-    at: String,
+    pub(crate) at: String,
     pub(crate) one: Arc<Realm>,
     pub(crate) two: Arc<Realm>,
 }
@@ -42,6 +42,7 @@ pub(crate) fn merged(
     let found = (rehearsed.conflict_count, &rehearsed.conflicts, rehearsed.stopped);
     let expect = (report.conflict_count, &report.conflicts, report.stopped);
     assert_eq!(found, expect, "{on_conflict:?}: base {base:?}, theirs {theirs:?}, ours {ours:?}");
+    assert!(!report.stopped || report.sent == 0, "a part is merged: {theirs:?}, {ours:?}: {report:?}");
     if report.stopped {
         two.two.discard().expect("dropped");
     }
@@ -150,6 +151,7 @@ const SAME: &[(&[&str], &[&str], &str)] = &[
     (&["mkdir d", "put d/f f"], &["rm d/f", "rm d"], ""),
     (&["put f f"], &["save f g", "chmod f 700"], "f=g 700"),
     (&["put f f"], &["ln f g", "save f new"], "f=new, g=f"),
+    (&["put f f"], &["ln f g", "rm f"], "g=f"),
 ];
 
 #[test]
