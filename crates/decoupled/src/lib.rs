@@ -85,6 +85,7 @@ mod merge_lock;
 mod rebase;
 mod rehearsal;
 mod resolve;
+mod take_theirs;
 mod temporary_names;
 
 mod error;

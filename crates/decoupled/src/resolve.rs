@@ -21,11 +21,11 @@ use chiton_client::Client;
 use chiton_types::{Attr, Ino, Kind, Refusal};
 use serde::{Deserialize, Serialize};
 
-use crate::copied::Copying;
 use crate::error::RealmError;
 use crate::quoted::{if_no_text, quoted};
 use crate::realm::Realm;
 use crate::report::{Change, ChangeKind, SideVersion};
+use crate::take_theirs::Taking;
 
 /// The file beside the journal that records resolutions.
 const FILE: &str = "resolved.json";
@@ -134,8 +134,11 @@ impl Realm {
     /// There is no conflict; theirs cannot be copied; others have the file that it is about under another name.
     pub fn resolve_conflict(&self, path: &[u8], choice: Choice) -> Result<(), RealmError> {
         let compared = self.comparison()?;
-        let conflicts =
-            compared.conflicts.iter().zip(compared.inos).filter(|((change, _), _)| path_of(change) == path);
+        let conflicts = compared
+            .conflicts
+            .iter()
+            .zip(compared.inos.iter().copied())
+            .filter(|((change, _), _)| path_of(change) == path);
         let inos: Vec<Ino> = conflicts.map(|(_, ino)| ino).collect();
         if inos.is_empty() {
             let what = format!("{}: there is no conflict", quoted(path));
@@ -144,17 +147,8 @@ impl Realm {
         let theirs = self.theirs_at(path)?;
         if choice == Choice::Theirs {
             self.is_nowhere_else(path, theirs.as_ref(), inos)?;
-            let copied = take_theirs(&self.theirs(), theirs.as_ref(), self.client(), path);
-            copied.map_err(|refusal| {
-                let what = format!("{}: the version of the others cannot be copied: {refusal}", quoted(path));
-                let next = match refusal {
-                    Refusal::IsDir | Refusal::NotEmpty => {
-                        "it is a directory: resolve its entries, or keep yours with --ours"
-                    }
-                    _ => "edit it here, then resolve it with --ours",
-                };
-                RealmError::new(refusal, what, next)
-            })?;
+            let (others, changes) = (self.theirs(), &compared.changes);
+            Taking { theirs: &others, ours: self.client(), changes }.take(path, theirs.as_ref())?;
         }
         let mut resolved = self.resolved().lock();
         resolved.0.insert(path.to_vec(), fingerprint(theirs.as_ref()));
@@ -181,7 +175,7 @@ impl Realm {
             };
             if !stays_here && others.getattr(ino, None).is_ok_and(|entry| entry.attr.nlink > 0) {
                 let what = format!("{}: others have this file under another name", quoted(path));
-                let next = "give it that name here (if it is removed here, copy it from there), then resolve it with --ours";
+                let next = "give it that name here (if it is removed here, copy it from there); if this path is still a conflict then, resolve it with --ours";
                 return Err(RealmError::new(Refusal::Exists, what, next));
             }
         }
@@ -223,25 +217,4 @@ fn fingerprint(theirs: Option<&Attr>) -> String {
     theirs.map_or("gone".to_owned(), |attr| {
         format!("inode {}, changed at position {}", attr.ino, attr.position)
     })
-}
-
-/// Makes our version equal to theirs.
-fn take_theirs(theirs: &Client, attr: Option<&Attr>, ours: &Client, path: &[u8]) -> Result<(), Refusal> {
-    let at = rooted(path);
-    let Some(attr) = attr else {
-        return match ours.remove(&at) {
-            Err(Refusal::NotFound) => Ok(()),
-            removed => removed,
-        };
-    };
-    let here = ours.lstat(&at).ok();
-    // Its entries are conflicts of their own, or none.
-    if attr.kind == Kind::Dir && here.as_ref().is_none_or(|here| here.kind != Kind::Dir) {
-        return Err(Refusal::IsDir);
-    }
-    // Another file of theirs is under this name only: the content that ours wrote stays under the other names of ours.
-    if here.is_some_and(|here| here.kind != Kind::Dir && here.nlink > 1 && here.ino != attr.ino) {
-        ours.remove(&at)?;
-    }
-    Copying { from: theirs, to: ours }.copy(&at, attr)
 }

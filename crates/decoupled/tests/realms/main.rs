@@ -26,5 +26,6 @@ mod lists;
 mod lives;
 mod pairs;
 mod resolved;
+mod resolved_directories;
 mod subtrees;
 mod syncs;
