@@ -10,6 +10,8 @@
 //!   merge then does, unless others change something in between.
 //! - Memory grows with the rows that the journal touches.
 
+use std::ops::Range;
+
 use chiton_journal::Place;
 use chiton_merge::{MergeContext, MergeStep, Skipped, plan_merge};
 use chiton_model::Event;
@@ -51,9 +53,14 @@ enum Next {
 }
 
 impl<'a> Rehearsal<'a> {
-    /// Begins, with what the server remembers of the decoupling.
-    pub(crate) fn begin(calls: &'a ClaimCalls, on_conflict: OnConflict) -> Result<Rehearsal<'a>, RealmError> {
+    /// Begins, with what the server remembers of the decoupling. `shards` are those of its plate: what is above the subtree may be on another.
+    pub(crate) fn begin(
+        calls: &'a ClaimCalls,
+        shards: Range<u16>,
+        on_conflict: OnConflict,
+    ) -> Result<Rehearsal<'a>, RealmError> {
         let mut state = Namespace::of_start_rows(calls.remembered()?).map_err(RealmError::nonsense)?;
+        state.keep_to(shards);
         let id = calls.claim.realm;
         if state.decoupling(id).is_none() {
             return Err(RealmError::nonsense("no decoupling"));

@@ -76,7 +76,8 @@ impl Realm {
         compared: &Compared,
         agreed: Option<&[Agreed]>,
     ) -> Result<MergeReport, RealmError> {
-        let mut rehearsal = Rehearsal::begin(&self.calls, of_merges(on_conflict))?;
+        let shards = self.granted.first_shard..self.granted.end_shard;
+        let mut rehearsal = Rehearsal::begin(&self.calls, shards, of_merges(on_conflict))?;
         if let Some(agreed) = agreed {
             rehearsal.settle(compared.gone_alike());
             rehearsal.settle(agreed.iter().map(Agreed::settled));

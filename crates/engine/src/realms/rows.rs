@@ -60,7 +60,8 @@ impl Shards {
     /// What the server remembers of a decoupling for its merges.
     pub(crate) fn remembered_rows(&mut self, caller: &Caller<'_>, claim: Claim, after: &[u8]) -> Found {
         let root = self.claimed(caller, claim)?.root();
-        let borders = if after.is_empty() { self.borders_below(root)? } else { Vec::new() };
+        let mut borders = if after.is_empty() { self.borders_below(root)? } else { Vec::new() };
+        borders.push(root);
         let (rows, exhausted) = self.ns.remembered(claim.realm, &borders, after, ANSWER_BYTES);
         Ok((RealmAnswer::Rows(vec![FoundRows { rows, exhausted }]), NOW))
     }
