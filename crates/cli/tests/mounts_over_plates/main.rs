@@ -8,6 +8,8 @@
     reason = "a test waits for real threads and processes"
 )]
 
+#[path = "../../../fuse/tests/posix/file_handle.rs"]
+mod file_handle;
 #[path = "../faults/rig.rs"]
 #[allow(dead_code, reason = "the tests of one plate need more")]
 mod rig;
