@@ -140,6 +140,7 @@ impl Work<'_> {
             }
             if let Some((tag, result)) = self.pipeline.ready() {
                 self.answered(tag, result);
+                self.watch.progress(self.done.files + self.done.dirs);
                 continue;
             }
             if self.pipeline.pending() < PENDING_MAX

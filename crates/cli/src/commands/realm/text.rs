@@ -207,7 +207,7 @@ mod tests {
             "replaced    a",
             "moved       here → dir/there",
             "content     $'odd\\n'",
-            "3 changes, 1 conflicts:",
+            "3 changes, 1 conflict:",
             " path  before  ours      theirs  outcome",
             " a     file    new file  edited  ours",
         ];
