@@ -13,17 +13,10 @@ use crate::peers::unnumbered_key;
 use crate::sessions::Slot;
 use crate::step::{Progress, Stop};
 
-/// Rows that are freed on a full disk before a checkpoint: about a megabyte in the journal, and as much in the metadata store.
-const TIGHT_DIRTY_ROWS_MAX: usize = 8_192;
-
 impl Engine {
     /// One step of the server's own work: it splits directories that have become large, and frees orphans that nobody has open.
     pub fn run_background(&mut self, m: &Moment) -> Progress {
         if self.recovery.is_some() || self.is_resending() || m.health != Health::Good {
-            return Progress::Idle;
-        }
-        // On a full disk the journal of this lives on the reserve, and only the checkpoint after it gives space back.
-        if m.store_full || m.tight && self.shards.ns.dirty_rows() > TIGHT_DIRTY_ROWS_MAX {
             return Progress::Idle;
         }
         if let Some(progress) = self.split_next(m) {

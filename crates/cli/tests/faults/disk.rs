@@ -9,7 +9,6 @@ use rustix::mount::{MountFlags, mount_remount};
 use crate::rig::{
     Mounted, Scratch, check_whole, checkable, chiton, is_root, serve, sync_dir, until, write_checkable,
 };
-use crate::two::{done, run};
 
 /// Writes a file and syncs it before the close, whose errors are lost.
 fn write_durable(path: &Path, name: u64, len: usize) -> std::io::Result<()> {
@@ -135,31 +134,6 @@ fn total(path: &Path) -> u64 {
 fn free(path: &Path) -> u64 {
     let stat = rustix::fs::statvfs(path).expect("a disk");
     stat.f_bavail * stat.f_frsize
-}
-
-/// S85: the names of a huge tree, which fill the disk, are freed in the background with no more than the reserve allows.
-#[test]
-fn a_full_disk_gets_its_space_back_by_the_removal_of_a_whole_tree() {
-    let scratch = Scratch::new();
-    if !scratch.small_disk("48m") {
-        return;
-    }
-    let (data, mnt) = (scratch.data(), scratch.mnt());
-    let (data, mnt) = (data.to_str().expect("text"), mnt.to_str().expect("text"));
-    done(&["format", "--plates", "2", data]);
-    let server = serve(&scratch, &[]);
-    let address = format!("unix:{data}/socket");
-    let mounted = Mounted::connected(&scratch, &[]);
-    fs::create_dir(mounted.path("x")).expect("a directory");
-    let bench = ["bench", "mdtest", "--server", &address, "-d", "/x", "--tasks", "2"];
-    let filled = run(&[&bench[..], &["-n", "300000", "-F", "-C", "--batch", "1000"]].concat());
-    assert!(!filled.status.success(), "the disk is never full");
-    done(&["rm", "-r", &format!("{mnt}/x")]);
-    until("the space comes back", || free(&scratch.data()) > 16 << 20);
-    until("writing goes on", || write_durable(&mounted.path("afterwards"), 7, 1000).is_ok());
-    check_whole(&mounted.path("afterwards"), 7).expect("it was promised");
-    mounted.unmount();
-    drop(server);
 }
 
 /// Whether content lies in blocks or in the metadata store: a disk that the file system and then another program have filled
