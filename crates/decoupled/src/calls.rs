@@ -121,7 +121,7 @@ impl ClaimCalls {
         self.found(RealmCall::Present { claim: self.claim, needs }, count)
     }
 
-    /// What the server remembers for merges, as rows.
+    /// The rows that the server keeps for merges: the decoupling, and rows of others as they were before their changes.
     pub(crate) fn remembered(&self) -> Result<Rows, RealmError> {
         let mut rows = Rows::new();
         loop {

@@ -273,7 +273,7 @@ impl Compared {
         (self.conflicts, self.inos) = left.unzip();
     }
 
-    /// What the server is to know of the inodes that both sides removed.
+    /// For the server: inodes that both sides removed.
     pub(crate) fn gone_alike(&self) -> impl Iterator<Item = (Ino, Position, Settled)> + '_ {
         self.gone.iter().map(|ino| (*ino, Settled::REMOVED, Settled::Same))
     }

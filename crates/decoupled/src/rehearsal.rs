@@ -1,4 +1,4 @@
-//! A merge that is rehearsed: what it would report, if it began now. Nothing changes.
+//! Rehearses a merge: makes the report of one that began now, and changes nothing.
 //!
 //! ```text
 //!   what the server remembers ─▶ a namespace of this process ◀─ plan, apply ─ the journal, event by event
@@ -53,7 +53,8 @@ enum Next {
 }
 
 impl<'a> Rehearsal<'a> {
-    /// Begins, with what the server remembers of the decoupling. `shards` are those of its plate: what is above the subtree may be on another.
+    /// Begins with the rows that the server keeps for the decoupling's merges. `shards` are those of its plate: directories above the subtree
+    /// may be on another.
     pub(crate) fn begin(
         calls: &'a ClaimCalls,
         shards: Range<u16>,

@@ -85,7 +85,7 @@ pub struct LocalRealm {
 /// The same, beside what the server knows of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftRealm {
-    /// What is on this machine.
+    /// Its folder on this machine.
     #[serde(flatten)]
     pub local: LocalRealm,
     /// The branch that the server made of it, because an administrator ended it by force.

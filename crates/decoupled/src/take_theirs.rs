@@ -111,7 +111,7 @@ impl Taking<'_> {
                 all.push(at);
             }
         }
-        // What is in a directory comes after it.
+        // A directory is made before its entries.
         all.iter().rev().try_for_each(|at| self.ours.remove(at)).map_err(|refusal| {
             RealmError::refused(&format!("what is in {} cannot be removed", quoted(path)), refusal)
         })

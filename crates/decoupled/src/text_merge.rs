@@ -61,7 +61,7 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
-    /// What the server is to know of it.
+    /// The outcome for the server.
     pub(crate) fn settled(&self) -> (Ino, Position, Settled) {
         let how = if self.is_same() { Settled::Same } else { Settled::Merged };
         (self.theirs.0, self.theirs.1, how)

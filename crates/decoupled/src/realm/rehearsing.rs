@@ -1,4 +1,4 @@
-//! What a merge would do, for `chiton diff`, dry runs and lists of conflicts.
+//! Rehearsals of merges, for `chiton diff`, dry runs and lists of conflicts.
 
 use chiton_model::Event;
 use chiton_policy::OnConflict;
@@ -39,7 +39,7 @@ impl Realm {
         Ok(Diff { events, changes, conflict_count, conflicts, lost_count, lost, stopped })
     }
 
-    /// What a merge would report.
+    /// The report of a merge, without the merge.
     fn rehearsed(
         &self,
         state: &MergeState,

@@ -69,7 +69,7 @@ fn either_side_of_a_directory_can_be_chosen() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the user does about a refusal, as its message says, and the tree after the merge.
+/// The user follows the advice of a refusal. Beside it the tree after the merge.
 #[test]
 fn the_advice_of_a_refusal_leads_to_a_merge() {
     let site = Site::new();

@@ -32,4 +32,5 @@ mod overlay;
 mod plates;
 mod privileges;
 mod sizes;
+mod stale_pages;
 mod two_mounts;
