@@ -16,7 +16,7 @@ use crate::step::{Progress, Stop};
 impl Engine {
     /// One step of the server's own work: it splits directories that have become large, and frees orphans that nobody has open.
     pub fn run_background(&mut self, m: &Moment) -> Progress {
-        if self.recovery.is_some() || self.is_resending() || m.health != Health::Good {
+        if self.recovery.is_some() || self.is_resending() || m.health != Health::Good || m.reserve_spent {
             return Progress::Idle;
         }
         if let Some(progress) = self.split_next(m) {

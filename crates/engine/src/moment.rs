@@ -31,4 +31,6 @@ pub struct Moment {
     pub budget_spent: bool,
     /// The disk is full but for the reserve: operations that need space are refused, those that give space back are not.
     pub tight: bool,
+    /// The journal takes as much of the reserve as it may: the server's own work waits for a checkpoint, also while checkpoints fail.
+    pub reserve_spent: bool,
 }

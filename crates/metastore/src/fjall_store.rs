@@ -24,6 +24,7 @@ mod lists;
 mod markers;
 mod view;
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::ops::Bound;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use fjall::compaction::Leveled;
 use fjall::config::RestartIntervalPolicy;
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
@@ -55,9 +57,6 @@ const SEALED_MEMTABLES_MAX: usize = 2;
 /// Tables in level 0 before a commit waits for compaction. Below fjall's own limit of 30.
 const LEVEL0_TABLES_MAX: usize = 24;
 
-/// A store from which much was removed is compacted if it has at most this many bytes more than the disk has free.
-const RECLAIMED_BYTES_MAX: u64 = 256 << 20;
-
 /// Settings of a [`FjallMetastore`]. Only `cache_bytes`, `workers`, `ingest_rows_min` and `unsettled_bytes` may
 /// change between openings; the others hold from the store's creation on.
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +72,11 @@ pub struct FjallOptions {
     /// A commit of at least this many rows becomes tables at once. That costs a quarter of the path through journal
     /// and memtable, but each such commit leaves a table for compaction.
     pub ingest_rows_min: usize,
-    /// After this many committed bytes, memtables become tables, so that the library can drop its journal.
+    /// After this many committed bytes, memtables become tables, so that the library can drop its journal. A commit of as many
+    /// bytes becomes tables at once.
     pub unsettled_bytes: usize,
+    /// Bytes of a table, about. A step of compaction writes about ten of them before the old ones go: on a small disk they are small.
+    pub table_bytes: u64,
 }
 
 impl Default for FjallOptions {
@@ -86,6 +88,7 @@ impl Default for FjallOptions {
             workers: 2,
             ingest_rows_min: 100_000,
             unsettled_bytes: 8 << 20,
+            table_bytes: 64 << 20,
         }
     }
 }
@@ -107,13 +110,30 @@ struct Writer {
 
 /// Which commits are in tables, by their count since the store was opened. One damaged byte loses commits that are
 /// only in the library's journal, so the file system's own journal keeps these.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Settling {
     commits: u64,
     bytes: usize,
-    /// All up to this one were in memtables that were frozen, to become tables.
-    frozen: u64,
+    /// For each memtable that was frozen, to become a table, the last commit in it. They become tables in this order.
+    frozen: VecDeque<u64>,
     settled: u64,
+}
+
+impl Settling {
+    /// So many frozen memtables are no tables yet.
+    fn note_frozen(&mut self, left: usize) {
+        while self.frozen.len() > left {
+            self.settled = self.frozen.pop_front().unwrap_or(self.settled);
+        }
+    }
+
+    /// All is in tables.
+    fn note_all(&mut self) {
+        // Commits from before the store was opened are in tables now, too, and count with the first.
+        self.commits = self.commits.max(1);
+        (self.bytes, self.settled) = (0, self.commits);
+        self.frozen.clear();
+    }
 }
 
 /// A metadata store in a local directory.
@@ -149,10 +169,11 @@ fn rows(
     rows.collect()
 }
 
-fn row_options(memtable_bytes: u64) -> KeyspaceCreateOptions {
+fn row_options(options: &FjallOptions) -> KeyspaceCreateOptions {
     // Reasons and figures: docs/decisions/2026-11-21-metadata-store.md.
     KeyspaceCreateOptions::default()
-        .max_memtable_size(memtable_bytes)
+        .max_memtable_size(options.memtable_bytes)
+        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(options.table_bytes)))
         .data_block_size_policy(BlockSizePolicy::all(4 << 10))
         .data_block_restart_interval_policy(RestartIntervalPolicy::all(16))
         .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
@@ -170,7 +191,7 @@ fn open_database(path: &Path, options: &FjallOptions) -> fjall::Result<Open> {
         .worker_threads(options.workers)
         .manual_journal_persist(true)
         .open()?;
-    let rows = database.keyspace("rows", || row_options(options.memtable_bytes))?;
+    let rows = database.keyspace("rows", || row_options(options))?;
     Ok(Open { view: RwLock::new(database.snapshot()), rows, database })
 }
 
@@ -280,13 +301,6 @@ impl FjallMetastore {
     /// tables, and the caller holds the writer's lock.
     fn renew_journal(&self) -> Result<(), StoreError> {
         let failed = |e: io::Error| sort_error(&self.path, e.into());
-        let mut bytes = 0;
-        for name in journal_names(&self.path) {
-            bytes += fs::metadata(self.path.join("rows").join(name)).map_err(failed)?.blocks() * 512;
-        }
-        if bytes <= 2 * self.options.unsettled_bytes as u64 {
-            return Ok(());
-        }
         let mut open = self.open.write();
         guarded(&self.path, || {
             drop(open.take());
@@ -295,6 +309,16 @@ impl FjallMetastore {
             *open = Some(open_database(&self.path, &self.options).map_err(|e| sort_error(&self.path, e))?);
             Ok(())
         })
+    }
+
+    /// Whether the library's journal takes much more than what of it is not in tables. It is renewed by the library only at 64 MB.
+    fn has_long_journal(&self) -> Result<bool, StoreError> {
+        let mut bytes = 0;
+        for name in journal_names(&self.path) {
+            let journal = fs::metadata(self.path.join("rows").join(name));
+            bytes += journal.map_err(|e| sort_error(&self.path, e.into()))?.blocks() * 512;
+        }
+        Ok(bytes > 2 * self.options.unsettled_bytes as u64)
     }
 
     fn run<T>(&self, op: impl FnOnce(&Open) -> fjall::Result<T>) -> Result<T, StoreError> {
@@ -307,22 +331,22 @@ impl FjallMetastore {
         StoreError::Closed { path: self.path.clone() }
     }
 
+    /// Whether the rows that remain fit the free space once more: compaction of all of them writes them before the old tables go.
+    /// A removed row is still there, beside the one that says that it is removed.
+    fn fits_compacted(&self, free: u64, removed: u64) -> Result<bool, StoreError> {
+        let StoreStats { disk_bytes, rows_approx } = self.stats()?;
+        let left = rows_approx.saturating_sub(removed.saturating_mul(2));
+        let left_bytes = (u128::from(disk_bytes) * u128::from(left)) / u128::from(rows_approx.max(1));
+        Ok(disk_bytes <= free || left_bytes as u64 + self.options.unsettled_bytes as u64 <= free)
+    }
+
     /// Writes everything in memory to tables and waits for compaction to come to rest: for tools and measurements.
     pub fn settle(&self) -> Result<(), StoreError> {
         let _no_commit_under_way = self.writer.lock();
         self.run(|open| {
             open.rows.rotate_memtable()?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
-            open.rows.major_compact()?;
-            // The previous view keeps tables that the compaction has replaced, and so does a view that is not newer
-            // than it.
-            if let Some(commit) = open.rows.get(COMMIT_KEY)? {
-                open.rows.insert(COMMIT_KEY, commit)?;
-            }
-            let view = open.database.snapshot();
-            *open.view.write() = view;
-            let_go(open)?;
-            wait(open, |open| open.rows.sealed_memtable_count() > 0)
+            compact(open)
         })
     }
 }
@@ -344,6 +368,19 @@ fn wait(open: &Open, busy: impl Fn(&Open) -> bool) -> fjall::Result<()> {
         thread::sleep(Duration::from_millis(2));
     }
     Ok(())
+}
+
+/// Writes all rows that remain to new tables, and deletes the old ones.
+fn compact(open: &Open) -> fjall::Result<()> {
+    open.rows.major_compact()?;
+    // The previous view keeps tables that the compaction has replaced, and so does a view that is not newer than it.
+    if let Some(commit) = open.rows.get(COMMIT_KEY)? {
+        open.rows.insert(COMMIT_KEY, commit)?;
+    }
+    let view = open.database.snapshot();
+    *open.view.write() = view;
+    let_go(open)?;
+    wait(open, |open| open.rows.sealed_memtable_count() > 0)
 }
 
 /// Through fjall's journal and memtable.
@@ -458,7 +495,10 @@ impl Metastore for FjallMetastore {
         let mut writer = self.writer.lock();
         let Some(writer) = &mut *writer else { return Err(self.closed()) };
         let commit = writer.commit + 1;
-        let (ingests, ingested) = (batch.len() >= self.options.ingest_rows_min.max(1), writer.ingested);
+        let bytes = batch.rows().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len)).sum::<usize>();
+        let ingests =
+            batch.len() >= self.options.ingest_rows_min.max(1) || bytes >= self.options.unsettled_bytes;
+        let ingested = writer.ingested;
         self.run(|open| {
             wait(open, |open| {
                 open.rows.sealed_memtable_count() > SEALED_MEMTABLES_MAX
@@ -476,12 +516,15 @@ impl Metastore for FjallMetastore {
         (writer.commit, writer.ingested) = (commit, ingests);
         writer.acked.set(commit)?;
         writer.settling.commits += 1;
-        writer.settling.bytes +=
-            batch.rows().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len)).sum::<usize>();
-        if writer.settling.bytes >= self.options.unsettled_bytes {
+        writer.settling.bytes += bytes;
+        // An ingestion writes the memtables before it to tables first.
+        if ingests && self.run(|open| Ok(open.rows.sealed_memtable_count() == 0))? {
+            writer.settling.note_all();
+        } else if writer.settling.bytes >= self.options.unsettled_bytes {
             self.run(|open| open.rows.rotate_memtable())?;
             writer.settling.bytes = 0;
-            writer.settling.frozen = writer.settling.commits;
+            let commits = writer.settling.commits;
+            writer.settling.frozen.push_back(commits);
         }
         let _ = lists::keep(&self.path);
         Ok(())
@@ -501,40 +544,33 @@ impl Metastore for FjallMetastore {
     fn settled(&self) -> (u64, u64) {
         let mut writer = self.writer.lock();
         let Some(writer) = &mut *writer else { return (0, 0) };
-        if self.run(|open| Ok(open.rows.sealed_memtable_count() == 0)).unwrap_or(false) {
-            writer.settling.settled = writer.settling.frozen;
+        if let Ok(left) = self.run(|open| Ok(open.rows.sealed_memtable_count())) {
+            writer.settling.note_frozen(left);
         }
         (writer.settling.commits, writer.settling.settled)
     }
 
     fn reclaim(&self, free: u64, removed: u64) -> Result<bool, StoreError> {
         let mut writer = self.writer.lock();
-        // Compaction writes the remaining rows again before the old tables go. Space that it needs and does not get
-        // is freed when the store is reopened. So it runs if there is enough space, or if many rows were removed.
-        let StoreStats { disk_bytes, rows_approx } = self.stats()?;
-        let is_worth_a_try = removed > 0
-            && (disk_bytes <= free
-                || (removed.saturating_mul(4) >= rows_approx
-                    && disk_bytes <= free.saturating_add(RECLAIMED_BYTES_MAX)));
-        if !is_worth_a_try {
-            return Ok(false);
+        let Some(writer) = &mut *writer else { return Err(self.closed()) };
+        let has_long_journal = self.has_long_journal()?;
+        let fits = removed > 0 && self.fits_compacted(free, removed)?;
+        if !has_long_journal && !fits {
+            return Ok(removed == 0);
         }
         self.run(|open| {
             open.rows.rotate_memtable()?;
             wait(open, |open| open.rows.sealed_memtable_count() > 0)?;
-            if let Some(Writer { settling, .. }) = &mut *writer {
-                // Commits from before the store was opened are in tables now, too, and count with the first.
-                settling.commits = settling.commits.max(1);
-                (settling.bytes, settling.frozen, settling.settled) = (0, settling.commits, settling.commits);
+            writer.settling.note_all();
+            if !fits {
+                return Ok(());
             }
-            open.rows.major_compact()?;
-            let view = open.database.snapshot();
-            *open.view.write() = view;
-            let_go(open)?;
-            wait(open, |open| open.rows.sealed_memtable_count() > 0)
+            compact(open)
         })?;
-        self.renew_journal()?;
-        Ok(true)
+        if self.has_long_journal()? {
+            self.renew_journal()?;
+        }
+        Ok(fits || removed == 0)
     }
 
     fn close(&self) -> Result<(), StoreError> {

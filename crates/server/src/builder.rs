@@ -134,10 +134,12 @@ impl Builder {
             Part::Preview { info, rows } => preview(info, rows, &options, &m)?,
         };
         // A checkpoint of each plate fits the reserve, and so do their segments.
-        let reserved =
-            reserve.as_ref().map_or(0, |reserve| reserve.wanted() / u64::from(prepared.info.plates));
+        let reserved = reserve
+            .as_ref()
+            .map(|reserve| reserve.usable() / u64::from(prepared.info.plates))
+            .filter(|bytes| *bytes > 0);
         let mut journal_options = options.journal;
-        if reserve.is_some() {
+        if let Some(reserved) = reserved {
             journal_options.segment_bytes = reserve::segment_bytes(reserved, journal_options.segment_bytes);
         }
         let place = Arc::new(Severable::new(prepared.stores.place.clone()));
@@ -162,14 +164,14 @@ impl Builder {
         let session_ids = prepared.begin(&journal, m.mono, &opened)?;
         phases.done("reserve", &*world);
 
-        let bytes_max = if reserved == 0 { u64::MAX } else { reserved / 4 * 3 };
         let policy = CheckpointPolicy {
             // At the latest when changes wait for room.
             rows: options.checkpoint_rows.min(options.dirty_rows_max()),
-            bytes: options.checkpoint_journal_bytes.min(bytes_max),
+            bytes: options.checkpoint_journal_bytes,
             age: options.checkpoint_age,
             target: options.recovery_target,
             rate,
+            reserved,
         };
         let ended_ms = world.monotonic().as_millis() as u64;
         let replayed_events = replayed.events;

@@ -106,6 +106,7 @@ impl Plate {
             || age >= self.checkpoints.policy.age
             || self.is_due_for_room()
             || self.is_due_before_full(load)
+            || self.checkpoints.policy.nears_reserve(self.replay_load(last))
             || self.checkpoints.policy.is_due(&Situation { load, dirty_rows, age })
     }
 
@@ -252,7 +253,9 @@ impl Plate {
             // Whether it landed is not known; committing the same rows again does no harm.
             let error = self.mend_meta(error);
             // The store's own work beside a commit needs space too: nobody can tell how much.
-            let gave_space = was_full && reason == Reason::Requested && self.release_more();
+            let may_release =
+                reason == Reason::Requested || !self.is_being_filled() && std::mem::take(&mut is_first);
+            let gave_space = was_full && may_release && self.release_more();
             let may_retry = gave_space || was_io && std::mem::take(&mut is_first);
             if !may_retry || self.rows.meta.is_closed() {
                 // A full disk is no error that stays: it is reported as long as it is full.

@@ -37,6 +37,8 @@ pub(crate) struct Checkpoints {
     inode_count: AtomicU64,
     /// A start would take as long as it may: changes wait for a checkpoint.
     pub(crate) budget_spent: AtomicBool,
+    /// What changed since the last checkpoint takes as much of the reserve as it may: changes wait for a checkpoint.
+    pub(crate) reserve_spent: AtomicBool,
     /// Position when it was last looked whether one is due.
     pub(crate) looked: AtomicU64,
     /// Held during a checkpoint; one whose commit failed.
@@ -75,6 +77,7 @@ impl Checkpoints {
             done_spared: Mutex::default(),
             inode_count: AtomicU64::new(0),
             budget_spent: AtomicBool::new(false),
+            reserve_spent: AtomicBool::new(false),
             looked: AtomicU64::new(0),
             begun: Mutex::new(None),
             running: AtomicBool::new(false),
@@ -117,6 +120,13 @@ impl Plate {
         self.replay_load(last).less(spared.less(*self.checkpoints.done_spared.lock()))
     }
 
+    /// Whether so much has changed that a checkpoint begins.
+    #[inline]
+    pub(crate) fn is_load_due(&self, last: Position) -> bool {
+        let policy = &self.checkpoints.policy;
+        self.charged_load(last).reaches(policy.begin_at()) || policy.nears_reserve(self.replay_load(last))
+    }
+
     /// Whether changes wait for a checkpoint.
     pub(crate) fn is_budget_spent(&self) -> bool {
         self.checkpoints.budget_spent.load(Ordering::Relaxed)
@@ -125,7 +135,10 @@ impl Plate {
     /// Notes whether changes must wait for a checkpoint.
     #[inline]
     pub(crate) fn note_replay_load(&self, last: Position) {
-        let full = self.charged_load(last).reaches(self.checkpoints.policy.wait_at());
+        let policy = &self.checkpoints.policy;
+        let full = self.charged_load(last).reaches(policy.wait_at());
         self.checkpoints.budget_spent.store(full, Ordering::Relaxed);
+        let full = policy.fills_reserve(self.replay_load(last), self.is_tight());
+        self.checkpoints.reserve_spent.store(full, Ordering::Relaxed);
     }
 }

@@ -152,7 +152,7 @@ impl Plate {
         }
         let is_due = self.kind.has_checkpoints()
             && (engine.namespace().dirty_rows() >= self.checkpoints.policy.rows
-                || self.charged_load(engine.position()).reaches(self.checkpoints.policy.begin_at())
+                || self.is_load_due(engine.position())
                 || engine.wants_checkpoint());
         if is_due && !self.checkpoints.rung.swap(true, Ordering::Relaxed) {
             self.checkpoints.wake_up.wake();

@@ -138,6 +138,7 @@ impl Plate {
     /// How the outside looks now.
     #[inline]
     pub(crate) fn moment(&self) -> Moment {
+        let reserve_spent = self.checkpoints.reserve_spent.load(Ordering::Relaxed);
         Moment {
             now: self.world.now(),
             mono: self.world.monotonic(),
@@ -146,9 +147,10 @@ impl Plate {
             store_full: self.checkpoints.store_full.load(Ordering::Relaxed),
             // Names are lent to nobody who could not change them.
             tight: self.space.tight.load(Ordering::Relaxed) || self.options.read_only,
-            budget_spent: (self.checkpoints.budget_spent.load(Ordering::Relaxed)
+            budget_spent: ((self.checkpoints.budget_spent.load(Ordering::Relaxed) || reserve_spent)
                 && !self.checkpoints.failing.load(Ordering::Relaxed))
                 || (self.condition.away.is_any() && self.journal.pending_bytes() >= PENDING_BYTES_MAX),
+            reserve_spent,
         }
     }
 

@@ -9,6 +9,9 @@
 //! Half, because what comes while the checkpoint is written is replayed, too. While checkpoints fail, nobody waits: the
 //! target is missed, and `status` says so.
 //!
+//! On a disk with a reserve the journal since the last checkpoint stays below a part of it, so that a checkpoint fits the
+//! reserve if the disk fills up in that moment.
+//!
 //! Invariants:
 //! - Pure: moments and counts come in, verdicts go out.
 
@@ -117,6 +120,8 @@ pub(crate) struct CheckpointPolicy {
     /// … or when a start would take half of this.
     pub(crate) target: Duration,
     pub(crate) rate: ReplayRate,
+    /// Bytes of the reserve that this plate may count on, for checkpoints on a full disk; none where there is no reserve.
+    pub(crate) reserved: Option<u64>,
 }
 
 /// How it looks.
@@ -133,6 +138,18 @@ impl CheckpointPolicy {
     pub(crate) fn begin_at(&self) -> ReplayLoad {
         let half = self.rate.within(self.target / 2);
         ReplayLoad { events: half.events.max(1), bytes: half.bytes.min(self.bytes).max(1) }
+    }
+
+    /// Whether a checkpoint begins, since one of more bytes might not fit the reserve.
+    #[inline]
+    pub(crate) fn nears_reserve(&self, load: ReplayLoad) -> bool {
+        self.reserved.is_some_and(|bytes| load.bytes >= bytes / 8 * 3)
+    }
+
+    /// Whether changes wait, since a checkpoint of more bytes might not fit the reserve. On a full disk the journal lives on it as well.
+    #[inline]
+    pub(crate) fn fills_reserve(&self, load: ReplayLoad, is_tight: bool) -> bool {
+        self.reserved.is_some_and(|bytes| load.bytes >= if is_tight { bytes / 8 } else { bytes / 4 * 3 })
     }
 
     /// The load at which changes wait.
@@ -183,7 +200,27 @@ mod tests {
         age: Duration::from_secs(5),
         target: Duration::from_secs(4),
         rate: ReplayRate { events_per_second: 100.0, bytes_per_second: 10_000.0, measured: true },
+        reserved: None,
     };
+
+    #[test]
+    fn a_checkpoint_fits_the_reserve() {
+        let check = |reserved, bytes, expect| {
+            let (policy, load) = (CheckpointPolicy { reserved, ..POLICY }, ReplayLoad { events: 1, bytes });
+            let verdict = (
+                policy.nears_reserve(load),
+                policy.fills_reserve(load, false),
+                policy.fills_reserve(load, true),
+            );
+            assert_eq!(verdict, expect, "{bytes} of {reserved:?}");
+        };
+        check(None, u64::MAX, (false, false, false));
+        check(Some(800), 99, (false, false, false));
+        check(Some(800), 100, (false, false, true));
+        check(Some(800), 299, (false, false, true));
+        check(Some(800), 300, (true, false, true));
+        check(Some(800), 600, (true, true, true));
+    }
 
     #[test]
     fn a_checkpoint_begins_at_half_of_the_target_in_events_or_in_bytes() {

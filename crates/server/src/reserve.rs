@@ -12,7 +12,7 @@
 //! - Its blocks are real: another program that fills the disk cannot take them.
 //! - It is released in small steps, each when something that must be written has no space, so that others who fill the disk
 //!   at the same time get little of it.
-//! - The last [`START_BYTES`] are released for a start only.
+//! - Its last part ([`start_bytes`]) is released for a start only.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -31,8 +31,8 @@ use crate::address::DataAddress;
 pub(crate) const RESERVE_FILE: &str = "reserve";
 /// Taken and released in steps of this many bytes.
 const STEP_BYTES: u64 = 256 << 10;
-/// Kept for a start while the server runs; a start, or a tool, wants as much free.
-pub(crate) const START_BYTES: u64 = 1 << 20;
+/// Kept for a start while the server runs, at least.
+const START_BYTES_MIN: u64 = 1 << 20;
 /// The reserve of a large disk: a segment of the journal, and a checkpoint at the largest backlog.
 const BYTES_MAX: u64 = 180 << 20;
 const BYTES_MIN: u64 = 16 << 20;
@@ -44,6 +44,8 @@ const MARGIN_BYTES_MAX: u64 = 4 << 20;
 pub(crate) struct Reserve {
     path: PathBuf,
     wanted: u64,
+    /// Of it, for a start.
+    for_start: u64,
     file: Mutex<Option<File>>,
     held: AtomicU64,
     /// Something had no space since this was last asked.
@@ -73,10 +75,20 @@ fn default_bytes(total: u64) -> u64 {
     (total / 64).clamp(BYTES_MIN, BYTES_MAX).min(total / 4) / STEP_BYTES * STEP_BYTES
 }
 
+/// Kept of a reserve for a start; a start, or a tool, wants as much free.
+fn start_bytes(reserved: u64) -> u64 {
+    (reserved / 8).max(START_BYTES_MIN)
+}
+
 /// Rows that the metadata store may hold in its own journal and in memory, on a disk of this size: on a full disk the reserve has
 /// to hold them once more, as tables.
 pub(crate) fn unsettled_bytes(total: u64) -> usize {
     (total / 64).clamp(512 << 10, 8 << 20) as usize
+}
+
+/// A table of the metadata store on a disk of this size: the reserve has to hold one step of its compaction.
+pub(crate) fn table_bytes(total: u64) -> u64 {
+    (default_bytes(total) / 8).max(512 << 10)
 }
 
 /// A segment of the journal where so much is reserved: a trim gives back whole segments only.
@@ -90,10 +102,14 @@ pub(crate) fn segment_bytes(reserved: u64, wanted: usize) -> usize {
 /// Makes room for a start, or for a tool that opens the stores, from the space that a server has reserved. If it cannot,
 /// the caller runs out of space, and says so.
 pub(crate) fn ease(dir: &Path) {
-    let Some(Room { free, .. }) = room(dir).filter(|room| room.free < START_BYTES) else { return };
+    let Some(Room { free, total }) = room(dir) else { return };
+    let wanted = start_bytes(default_bytes(total));
+    if free >= wanted {
+        return;
+    }
     let Ok(file) = OpenOptions::new().write(true).open(dir.join(RESERVE_FILE)) else { return };
     let Ok(held) = file.metadata().map(|meta| meta.len()) else { return };
-    let _ = shrink(&file, held.saturating_sub(START_BYTES - free));
+    let _ = shrink(&file, held.saturating_sub(wanted - free));
 }
 
 /// Makes room on a full disk for a tool that opens the stores of a file system that nobody serves.
@@ -119,6 +135,7 @@ impl Reserve {
         Reserve {
             path,
             wanted,
+            for_start: start_bytes(wanted).min(wanted),
             file: Mutex::new(file),
             held: AtomicU64::new(held),
             pressed: AtomicBool::new(false),
@@ -134,6 +151,11 @@ impl Reserve {
     /// Bytes that it is to hold.
     pub(crate) fn wanted(&self) -> u64 {
         self.wanted
+    }
+
+    /// Bytes of them that a server which runs may release.
+    pub(crate) fn usable(&self) -> u64 {
+        self.wanted - self.for_start
     }
 
     /// Why it holds less although there is space.
@@ -172,7 +194,7 @@ impl Reserve {
         let file = self.file.lock();
         let Some(file) = &*file else { return 0 };
         let held = self.held();
-        let left = held.saturating_sub(bytes.max(STEP_BYTES)).max(START_BYTES.min(held));
+        let left = held.saturating_sub(bytes.max(STEP_BYTES)).max(self.for_start.min(held));
         if left == held || shrink(file, left).is_err() {
             return 0;
         }
@@ -329,12 +351,12 @@ mod tests {
         assert_eq!(reserve.release(1), STEP_BYTES);
         assert!(reserve.was_pressed() && !reserve.was_pressed());
         assert_eq!(reserve.release(100 << 20), (3 << 20) - STEP_BYTES);
-        assert_eq!((reserve.release(1), reserve.held()), (0, START_BYTES));
+        assert_eq!((reserve.release(1), reserve.held()), (0, START_BYTES_MIN));
         assert!(blocks() < 2 << 20, "{}", blocks());
         // The next start finds it as it was left, and one that wants less lets go.
-        let reserve = Reserve::open(tmp.path(), Some(START_BYTES / 2));
-        assert_eq!(reserve.held(), START_BYTES);
+        let reserve = Reserve::open(tmp.path(), Some(START_BYTES_MIN / 2));
+        assert_eq!(reserve.held(), START_BYTES_MIN);
         assert!(reserve.take());
-        assert_eq!(reserve.held(), START_BYTES / 2);
+        assert_eq!(reserve.held(), START_BYTES_MIN / 2);
     }
 }

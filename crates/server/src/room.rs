@@ -34,6 +34,8 @@ const REPLAY_BYTES_MIN: u64 = 64 << 10;
 const CHECKPOINT_EXTRA_BYTES: u64 = 1 << 20;
 /// Of a disk that is not full the metadata store reclaims when so many rows were removed, and it has not more than so many bytes.
 const REMOVED_MIN: u64 = 1_000;
+/// On a full disk also if one of so many rows was removed.
+const REMOVED_PART: u64 = 64;
 const SMALL_STORE_BYTES: u64 = 256 << 20;
 /// Reclaiming takes no more than this part of the checkpointer's time.
 const RECLAIM_PART: u32 = 10;
@@ -94,6 +96,8 @@ impl Plate {
             );
             *self.space.tight_since.lock() =
                 TightSince { at: self.world.monotonic(), position: self.journal.last() };
+            self.note_replay_load(self.journal.last());
+            self.space.reclaiming.lock().owed = true;
             self.with_engine_as_it_is(|engine, m| engine.space_is_short(m));
             self.checkpoints.wake_up.wake();
         }
@@ -117,6 +121,7 @@ impl Plate {
         if self.is_tight() && is_whole && has_room(reserve) {
             reserve.was_pressed();
             self.space.tight.store(false, Relaxed);
+            self.note_replay_load(self.journal.last());
             self.log("the disk of the data directory has space again");
             self.with_engine_as_it_is(|engine, _| engine.room_changed());
         }
@@ -124,7 +129,8 @@ impl Plate {
 
     /// Whether what was removed is to give back its space now.
     pub(crate) fn is_due_for_room(&self) -> bool {
-        self.is_tight() && self.checkpoint_age() >= TIGHT_AGE
+        self.is_tight()
+            && (self.checkpoint_age() >= TIGHT_AGE || self.checkpoints.reserve_spent.load(Relaxed))
     }
 
     /// Whether a checkpoint of a load is to begin while there is space for it: later it would need the reserve.
@@ -155,7 +161,7 @@ impl Plate {
     }
 
     /// Whether the disk became tight just now, nothing was changed since, and nobody waits.
-    fn is_being_filled(&self) -> bool {
+    pub(crate) fn is_being_filled(&self) -> bool {
         let since = self.space.tight_since.lock();
         self.is_tight()
             && !self.is_budget_spent()
@@ -167,6 +173,12 @@ impl Plate {
     pub(crate) fn note_removed(&self, rows: &Batch) {
         self.space.reclaiming.lock().removed +=
             rows.rows().filter(|(_, value)| value.is_none()).count() as u64;
+    }
+
+    /// Whether a small part of the metadata store's rows was removed, at least.
+    fn would_gain_some(&self, removed: u64) -> bool {
+        let rows = || self.rows.meta.get().stats().map_or(0, |stats| stats.rows_approx);
+        removed >= REMOVED_MIN || removed > 0 && removed.saturating_mul(REMOVED_PART) >= rows()
     }
 
     /// Whether the metadata store is small, holds mostly what was removed, and that is much beside what the disk has free.
@@ -192,8 +204,8 @@ impl Plate {
         let now = self.world.monotonic();
         let removed = {
             let mut reclaiming = self.space.reclaiming.lock();
-            reclaiming.owed |= reclaiming.removed > 0
-                && (self.is_tight() || self.would_gain_much(reclaiming.removed, reserve));
+            reclaiming.owed |= self.is_tight() && self.would_gain_some(reclaiming.removed)
+                || self.would_gain_much(reclaiming.removed, reserve);
             if !reclaiming.owed || now < reclaiming.not_before {
                 return false;
             }

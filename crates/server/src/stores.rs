@@ -162,7 +162,11 @@ impl Stores {
         let place = journal_of(&home)?;
         let meta = home.join("meta");
         let total = reserve::room(dir).map_or(u64::MAX, |room| room.total);
-        let metastore = FjallOptions { unsettled_bytes: reserve::unsettled_bytes(total), ..metastore };
+        let metastore = FjallOptions {
+            unsettled_bytes: reserve::unsettled_bytes(total),
+            table_bytes: reserve::table_bytes(total).min(metastore.table_bytes),
+            ..metastore
+        };
         let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
             // Only a format makes one: in the empty mount point of a disk that somebody unmounted, the library would begin anew.
             if !meta.is_dir() {

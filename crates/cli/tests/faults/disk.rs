@@ -9,6 +9,7 @@ use rustix::mount::{MountFlags, mount_remount};
 use crate::rig::{
     Mounted, Scratch, check_whole, checkable, chiton, is_root, serve, sync_dir, until, write_checkable,
 };
+use crate::two::{done, run};
 
 /// Writes a file and syncs it before the close, whose errors are lost.
 fn write_durable(path: &Path, name: u64, len: usize) -> std::io::Result<()> {
@@ -231,4 +232,38 @@ fn a_log_on_the_full_disk_ends_no_mount() {
     let out = chiton().arg("umount").arg(scratch.mnt()).output().expect("it runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert!(child.wait().expect("it ends").success());
+}
+
+/// S85: a tree whose names fill the disk is removed at once, and freed in the background: the journal of that and its checkpoints take
+/// no more than the reserve, also if the server dies meanwhile.
+#[test]
+fn a_full_disk_gets_its_space_back_by_the_removal_of_a_whole_tree() {
+    let scratch = Scratch::new();
+    if !scratch.small_disk("48m") {
+        return;
+    }
+    let (data, mnt) = (scratch.data(), scratch.mnt());
+    let (data, mnt) = (data.to_str().expect("text"), mnt.to_str().expect("text"));
+    done(&["format", "--plates", "2", data]);
+    let mut server = serve(&scratch, &[]);
+    let address = format!("unix:{data}/socket");
+    let mounted = Mounted::connected(&scratch, &[]);
+    fs::create_dir(mounted.path("x")).expect("a directory");
+    let bench = ["bench", "mdtest", "--server", &address, "-d", "/x", "--tasks", "2"];
+    let filled = run(&[&bench[..], &["-n", "1000000", "-F", "-C", "--batch", "1000"]].concat());
+    let said = String::from_utf8_lossy(&filled.stderr);
+    assert!(said.contains("No space left on device"), "the disk is never full: {said}");
+    done(&["rm", "-r", &format!("{mnt}/x")]);
+    for _ in 0..3 {
+        drop(server);
+        server = serve(&scratch, &[]);
+    }
+    until("the space comes back", || free(&scratch.data()) > 24 << 20);
+    until("writing goes on", || write_durable(&mounted.path("afterwards"), 7, 1000).is_ok());
+    drop(server);
+    let server = serve(&scratch, &[]);
+    check_whole(&mounted.path("afterwards"), 7).expect("it was promised");
+    mounted.unmount();
+    drop(server);
+    done(&["fsck", data]);
 }
