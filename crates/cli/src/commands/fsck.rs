@@ -169,17 +169,31 @@ fn conclude(args: &Fsck, repaired: u64, left: u64, summary: &Summary) {
     let all = [(inodes, "inode"), (directories, "directory"), (entries, "entry"), (blocks, "block")];
     let [inodes, directories, entries, blocks] = all.map(|(number, one)| counted(*number, one));
     println!("{inodes} ({directories}), {entries}, {blocks}");
-    for (count, what) in [
-        (
+    let of = |count: u64, one: &'static str, many: &'static str| (count, if count == 1 { one } else { many });
+    for (count, rest) in [
+        of(
             summary.removed_but_open,
+            "inode was removed, and is open or not freed yet; the server frees it",
             "inodes were removed, and are open or not freed yet; the server frees them",
         ),
-        (summary.blocks_of_sessions, "blocks without a name belong to sessions that are not over"),
-        (summary.blocks_to_sweep, "blocks of ended sessions are deleted at the server's next start"),
-        (summary.doubtful, "possible problems, which may result from unreadable rows"),
+        of(
+            summary.blocks_of_sessions,
+            "block without a name belongs to a session that is not over",
+            "blocks without a name belong to sessions that are not over",
+        ),
+        of(
+            summary.blocks_to_sweep,
+            "block of an ended session is deleted at the server's next start",
+            "blocks of ended sessions are deleted at the server's next start",
+        ),
+        of(
+            summary.doubtful,
+            "possible problem, which may result from unreadable rows",
+            "possible problems, which may result from unreadable rows",
+        ),
     ] {
         if count > 0 {
-            println!("{count} {what}");
+            println!("{count} {rest}");
         }
     }
     match (left, repaired) {
