@@ -8,6 +8,7 @@ use chiton_client::{Client, ClientOptions};
 use chiton_etcd::EtcdAddress;
 use chiton_server::DataAddress;
 use chiton_transport::Address;
+use chiton_wire::TOOL_IDENTITY;
 
 use crate::commands::cluster;
 use crate::failure::{Failure, Outcome};
@@ -142,7 +143,7 @@ pub(crate) fn client(target: &str) -> Outcome<Client> {
     let address = address(target)?;
     reach::probe(&address, target)?;
     let options = ClientOptions {
-        identity: format!("chiton tool, process {}", std::process::id()),
+        identity: format!("{TOOL_IDENTITY}process {}", std::process::id()),
         timeout: Some(Duration::from_secs(5)),
         ..ClientOptions::default()
     };

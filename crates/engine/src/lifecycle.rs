@@ -201,6 +201,15 @@ impl Engine {
         }
     }
 
+    /// Says which clients cannot come back, by their identities.
+    pub fn note_ended(&mut self, has_ended: impl Fn(&str) -> bool) {
+        let sessions = &self.clients.sessions;
+        let has_ended = |id| sessions.get(id).is_some_and(|session| has_ended(&session.identity));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.note_ended(has_ended);
+        }
+    }
+
     /// A request while sessions are coming back.
     pub(crate) fn request_in_recovery(&mut self, mut task: Task, m: &Moment) -> Step {
         if self.clients.sessions.get(task.session).is_none() {

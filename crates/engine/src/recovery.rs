@@ -18,6 +18,7 @@
 //! - A connection that resumes a session declares: its declaration over an earlier connection does not count.
 //! - A client that is gone is not waited for any longer than it may believe its cache: it has no connection to this server,
 //!   although clients of a cluster connect to every plate, and at once. If it comes back all the same, its session is lost.
+//! - A client that cannot come back is not waited for: it ran inside the server. Nor is a tool, which believes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -82,6 +83,8 @@ pub(crate) struct Recovery {
     undeclared: BTreeSet<SessionId>,
     /// Of the sessions that have not come back, those whose clients are gone.
     gone: BTreeSet<SessionId>,
+    /// Of the sessions that have not come back, those whose clients cannot.
+    ended: BTreeSet<SessionId>,
     collected: Vec<Task>,
     /// What is collected of each session: the numbers of requests, with how many operations each has. Over another connection the same
     /// come again.
@@ -92,14 +95,23 @@ impl Recovery {
     /// Waits for these sessions.
     pub(crate) fn new(sessions: impl Iterator<Item = SessionId>, window: Window) -> Recovery {
         let owes = sessions.map(|id| (id, Owes::Itself)).collect();
-        let (undeclared, gone) = (BTreeSet::new(), BTreeSet::new());
-        Recovery { window, owes, undeclared, gone, collected: Vec::new(), here: BTreeMap::new() }
+        let none = BTreeSet::new;
+        let (undeclared, gone, ended) = (none(), none(), none());
+        Recovery { window, owes, undeclared, gone, ended, collected: Vec::new(), here: BTreeMap::new() }
     }
 
     /// Takes note of the clients that are gone, of those that have not come back.
     pub(crate) fn note_gone(&mut self, is_gone: impl Fn(SessionId) -> bool) {
-        let away = self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id);
-        self.gone = away.filter(|id| is_gone(*id)).collect();
+        self.gone = self.away().filter(|id| is_gone(*id)).collect();
+    }
+
+    /// Takes note of the sessions whose clients cannot come back.
+    pub(crate) fn note_ended(&mut self, has_ended: impl Fn(SessionId) -> bool) {
+        self.ended = self.away().filter(|id| has_ended(*id)).collect();
+    }
+
+    fn away(&self) -> impl Iterator<Item = SessionId> {
+        self.owes.iter().filter(|(_, owes)| **owes == Owes::Itself).map(|(id, _)| *id)
     }
 
     /// A session is back and will send `operations` again.
@@ -141,10 +153,12 @@ impl Recovery {
         // Blocks that go before the operations may be many.
         let Window { opened, grace, sending_max, gone_until } = self.window;
         let is_sending = |id: &SessionId| self.owes[id] != Owes::Itself && mono < heard(*id) + grace;
-        let is_gone = |id: &SessionId| self.owes[id] == Owes::Itself && self.gone.contains(id);
+        let is_away = |id: &SessionId| self.owes[id] == Owes::Itself;
+        let has_ended = |id: &SessionId| is_away(id) && self.ended.contains(id);
+        let is_gone = |id: &SessionId| has_ended(id) || is_away(id) && self.gone.contains(id);
         let missing = self.missing();
         let waited = mono.saturating_sub(opened);
-        missing.is_empty()
+        missing.iter().all(has_ended)
             || waited >= sending_max
             || (waited >= grace && !missing.iter().any(is_sending))
             || (mono >= gone_until && missing.iter().all(is_gone))
@@ -383,6 +397,19 @@ mod tests {
         assert!(!r.is_over(ms(6_299), never), "the last may be on its way");
         assert!(r.is_over(ms(6_300), never));
         assert_eq!(r.missing(), [SessionId(3)]);
+    }
+
+    #[test]
+    fn clients_that_cannot_come_back_are_not_waited_for() {
+        let ten = Duration::from_secs(10);
+        let both = [SessionId(1), SessionId(2)];
+        let mut r = Recovery::new(both.into_iter(), Window::plain(Duration::ZERO, ten));
+        r.note_ended(|id| id == SessionId(2));
+        assert!(!r.is_over(Duration::ZERO, never), "the other one may come back");
+        r.resumed(SessionId(1), 0);
+        r.declared(SessionId(1));
+        assert!(r.is_over(Duration::ZERO, never));
+        assert_eq!(r.missing(), [SessionId(2)], "and its session ends");
     }
 
     #[test]

@@ -113,5 +113,5 @@ pub use reserve::make_room_for_tools;
 pub use role::Role;
 pub use server::Server;
 pub use stores::{OpenMeta, Stores};
-pub use tree_jobs::TreeJobs;
+pub use tree_jobs::{JOB_IDENTITY, TreeJobs};
 pub use trust::Trust;

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use chiton_journal::JournalError;
 use chiton_types::Position;
+use chiton_wire::TOOL_IDENTITY;
 
 use crate::away::JOURNAL;
 use crate::plate::Plate;
 use crate::reserve::{self, Room};
+use crate::tree_jobs::JOB_IDENTITY;
 use chiton_engine::{Engine, Health, Moment, Progress};
 
 /// How often sessions and the recovery window are looked at.
@@ -54,6 +56,7 @@ impl Plate {
             if is_tick {
                 self.refresh_disk();
                 self.note_present();
+                self.note_ended();
                 let wanted = self.unless_only_lazy(|engine, m| {
                     engine.tick(m);
                     engine.durable_wanted()
@@ -102,6 +105,18 @@ impl Plate {
         }
         let present = table.present();
         self.with_engine_as_it_is(|engine, _| engine.note_present(|identity| present.contains(identity)));
+    }
+
+    /// While sessions come back: which of them cannot. The client of a job ends with its server; in a cluster that may be another one, which
+    /// runs on.
+    fn note_ended(&self) {
+        if self.engine.lock_as_it_is().recovery_state().is_none() {
+            return;
+        }
+        let is_alone = self.info.monitor.is_none();
+        let has_ended =
+            |who: &str| who.starts_with(TOOL_IDENTITY) || is_alone && who.starts_with(JOB_IDENTITY);
+        self.with_engine_as_it_is(|engine, _| engine.note_ended(has_ended));
     }
 
     /// Calls the engine, but not while the only session makes files and nobody waits for anything: then nothing is

@@ -8,6 +8,9 @@ use crate::plate::Plate;
 /// How a call of an administrator begins that is about jobs.
 pub(crate) const JOBS: &str = "jobs ";
 
+/// How the identities of the clients begin that carry out jobs. They run inside the server.
+pub const JOB_IDENTITY: &str = "job ";
+
 /// A job of another plate begins.
 const YIELD: &str = "yield";
 /// How the words for a new job begin.

@@ -31,7 +31,7 @@ use chiton_auth::Credentials;
 use chiton_client::{Client, ClientOptions};
 use chiton_runtime::sync::Mutex;
 use chiton_runtime::{SharedWorld, thread};
-use chiton_server::TreeJobs;
+use chiton_server::{JOB_IDENTITY, TreeJobs};
 use chiton_transport::Address;
 use chiton_trees::{JobState, Task};
 use chiton_types::{Capabilities, Cred, Privileges, Refusal};
@@ -127,7 +127,7 @@ impl Jobs {
             (job, connect)
         };
         let options = ClientOptions {
-            identity: format!("job {}: {} for user {}", job.id, task.kind(), cred.uid),
+            identity: format!("{JOB_IDENTITY}{}: {} for user {}", job.id, task.kind(), cred.uid),
             user: Some((cred.uid, cred.gid, groups)),
             // Operations go in batches, each with its result.
             write_behind_after: None,

@@ -48,6 +48,10 @@ record! {
     }
 }
 
+/// How the identities of tools begin that ask a server a question or two, and keep nothing of its answers. A restarted server does not
+/// wait for them: one that comes back late has lost its session.
+pub const TOOL_IDENTITY: &str = "chiton tool, ";
+
 impl Hello {
     /// The version alone: these four bytes stay where they are in every version of the protocol, the rest may
     /// change with it.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::rig::{Asks, eventually, figure, file, make, name, quiet, session, unlink};
 use crate::socket_rig::{Client, SocketRig, again, made_ino, never_answered, patient};
 use chiton_model::{Body, Make, Op};
-use chiton_server::ServerOptions;
+use chiton_server::{JOB_IDENTITY, ServerOptions};
 use chiton_types::{Ino, Position, Refusal, Time};
-use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, RecallDone};
+use chiton_wire::{Answer, Call, Failure, LeaseMode, Query, RecallDone, TOOL_IDENTITY};
 
 #[test]
 fn a_repeated_operation_is_answered_and_not_repeated() {
@@ -208,6 +208,23 @@ fn sessions_that_do_not_come_back_lose_what_they_held() {
     drop(stays);
     eventually("silence ends the session", || figure(&rig.server, "/sessions") == 0);
     eventually("and frees what it had open", || figure(&rig.server, "/inodes") == 1);
+}
+
+/// A restarted server waits for no client that cannot come back: that of a job ran inside the server, and a tool keeps nothing.
+#[test]
+fn jobs_and_tools_of_before_a_restart_are_not_waited_for() {
+    let mut rig = SocketRig::start(ServerOptions { grace_ms: 60_000, session_ms: 60_000, ..quiet() });
+    let mount = rig.client();
+    let job = rig.client_named(&format!("{JOB_IDENTITY}7: cp for user 0"));
+    let tool = rig.client_named(&format!("{TOOL_IDENTITY}process 1"));
+    for (n, client) in [&mount, &job, &tool].into_iter().enumerate() {
+        client.create(Ino::ROOT, &n.to_string());
+        client.commit();
+    }
+    rig.crash_and_restart();
+    let mount = rig.resume(&mount, 0);
+    mount.create(Ino::ROOT, "later");
+    assert!(rig.open(Some(job.session), 0).is_err() && rig.open(Some(tool.session), 0).is_err());
 }
 
 #[test]

@@ -58,8 +58,17 @@ impl SocketRig {
         resume: Option<(SessionId, u64)>,
         resend_count: u32,
     ) -> Result<Client, OpenError> {
-        let hello = hello(Channel::Main, resume, resend_count);
-        let (connection, welcome) = Connection::open(&self.address, None, &hello, TIMEOUT)?;
+        self.greet(&hello(Channel::Main, resume, resend_count))
+    }
+
+    /// A client that calls itself so.
+    pub(crate) fn client_named(&self, identity: &str) -> Client {
+        let hello = Hello { identity: identity.into(), ..hello(Channel::Main, None, 0) };
+        self.greet(&hello).expect("connects")
+    }
+
+    fn greet(&self, hello: &Hello) -> Result<Client, OpenError> {
+        let (connection, welcome) = Connection::open(&self.address, None, hello, TIMEOUT)?;
         let Welcome::Accepted { session, secret, .. } = welcome else { panic!("a refusal is an error") };
         Ok(Client { connection, session: (session, secret) })
     }

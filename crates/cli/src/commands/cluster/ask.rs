@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chiton_transport::{Address, Connection, OpenError};
 use chiton_types::{Cred, Epoch, PlateId, Seq};
-use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, Welcome};
+use chiton_wire::{Answer, Call, Channel, Failure, Hello, PROTOCOL_VERSION, Request, TOOL_IDENTITY, Welcome};
 use serde_json::Value;
 
 use crate::identity;
@@ -76,7 +76,7 @@ fn hello(plate: PlateId) -> Hello {
         version: PROTOCOL_VERSION,
         channel: Channel::Main,
         resume: None,
-        identity: format!("chiton tool, process {}", std::process::id()),
+        identity: format!("{TOOL_IDENTITY}process {}", std::process::id()),
         resend_count: 0,
         decouples: false,
         plate,

@@ -17,6 +17,7 @@
 mod servers;
 
 use chiton_types::counted;
+use chiton_wire::TOOL_IDENTITY;
 use serde_json::Value;
 
 use crate::{duration, size};
@@ -31,8 +32,6 @@ type Part = fn(&Source<'_>, &mut Report);
 const SILENT_MS: u64 = 15_000;
 /// Clients and decouplings that are named, each; the rest is counted.
 const NAMED_MAX: usize = 4;
-/// How the commands themselves greet the server. They are not shown.
-const COMMANDS: &str = "chiton tool,";
 
 /// The report about `target`, as the user named it.
 pub(super) fn of(target: &str, status: &Value) -> String {
@@ -290,7 +289,7 @@ fn clients(source: &Source<'_>, report: &mut Report) {
     }
     let text = |client: &Value| client["identity"].as_str().unwrap_or("").to_owned();
     let all: Vec<&Value> =
-        source.list("clients").iter().filter(|client| !text(client).starts_with(COMMANDS)).collect();
+        source.list("clients").iter().filter(|client| !text(client).starts_with(TOOL_IDENTITY)).collect();
     let mut away = 0;
     let items: Vec<String> = all
         .iter()
