@@ -1,4 +1,4 @@
-//! What kinds of calls there are, for the runtime.
+//! The kinds of calls, for the runtime.
 
 use chiton_wire::{Call, RealmCall, is_policy_attribute};
 

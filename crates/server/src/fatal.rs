@@ -1,5 +1,5 @@
 //! A panic while the engine is in use ends the process: its state may be half changed, and a thread that waits for its lock
-//! would go on with that. (A simulation ends by itself, and says with which seed.)
+//! would continue with that. (A simulation ends itself, and reports its seed.)
 
 use std::thread;
 

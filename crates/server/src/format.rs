@@ -55,7 +55,7 @@ impl Default for FormatOptions {
     }
 }
 
-/// What a file system is, for ever.
+/// The properties of a file system that never change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemInfo {
     /// Version of the data directory.
@@ -87,7 +87,7 @@ fn checksum(info: &FilesystemInfo) -> String {
     format!("{:08x}", crc32c::crc32c(&serde_json::to_vec(info).expect("plain values")))
 }
 
-/// What stands in `chiton.json`.
+/// The text of `chiton.json`.
 pub(crate) fn info_text(info: &FilesystemInfo) -> String {
     let stored = Stored { info: info.clone(), checksum: checksum(info) };
     serde_json::to_string_pretty(&stored).expect("plain values")
@@ -210,7 +210,7 @@ pub(crate) fn format_dir(
     if dir.join(INFO_FILE).exists() {
         return Err(FormatError::Formatted(dir.into()));
     }
-    // What a format that did not come to its end has left is ours; everything else is somebody's.
+    // The entries of a format that did not finish are ours; all others belong to someone else.
     for entry in fs::read_dir(dir).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
         let ours = ["journal", "meta", "objects", PLATES_FOLDER, STORES_FOLDER, "chiton.json.new"];
@@ -265,7 +265,7 @@ fn sync_folders(dir: &Path, plates: u16) -> std::io::Result<()> {
     File::open(dir.join(PLATES_FOLDER))?.sync_all()
 }
 
-/// What a data directory says about itself.
+/// The file system that a data directory contains.
 pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
     let data: DataAddress = dir.into();
     let text = match fs::read(dir.join(INFO_FILE)) {
@@ -285,7 +285,7 @@ pub(crate) fn read_info(dir: &Path) -> Result<FilesystemInfo, StartError> {
     parse_info(&text, &data)
 }
 
-/// What `chiton.json` of a place says.
+/// Reads the content of `chiton.json`.
 pub(crate) fn parse_info(text: &[u8], data: &DataAddress) -> Result<FilesystemInfo, StartError> {
     #[derive(Deserialize)]
     struct Version {
@@ -341,7 +341,7 @@ mod tests {
         check(&info_text(&FilesystemInfo { shards: 0, ..info.clone() }), "0 shards");
         check(&info_text(&FilesystemInfo { plates: 0, ..info.clone() }), "0 plates for 3 shards");
         check(&info_text(&FilesystemInfo { plates: 4, ..info.clone() }), "4 plates for 3 shards");
-        // Whatever byte is another: it is not read as if it were right.
+        // Any byte that differs: the file is not accepted.
         let text = info_text(&info);
         for (at, byte) in text.bytes().enumerate() {
             for other in (0..8).map(|bit| byte ^ (1 << bit)) {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing is measured, and no clock is read, unless somebody asked for metrics or for the log of slow operations.
+//! - Nothing is measured, and no clock is read, unless metrics or the log of slow operations are on.
 //! - The time of a request begins before it waits for the engine's lock, and ends when its answer has been given to the socket, or to
 //!   the thread of this process that waits for it.
 //! - Only the first reason of a wait is known.

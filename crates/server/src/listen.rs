@@ -186,7 +186,7 @@ impl Service for PlateService {
             (Channel::Recall, Some((session, secret))) => {
                 let recalls = plate.with_engine(|engine, m| {
                     let recalls = engine.recalls_connected(session, secret, m)?;
-                    // What is asked back from now on finds this way.
+                    // Recalls from now on are sent this way.
                     Some((recalls, plate.waiters.channels.replace(session, Channel::Recall, sender)))
                 });
                 let recalls = recalls.map(|(recalls, before)| {

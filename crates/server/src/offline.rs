@@ -291,7 +291,7 @@ impl Offline {
     }
 }
 
-/// What a journal gets for effects that are carried out.
+/// The frames that a journal gets for effects that are carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CarriedOut {
     /// Encoded frames, to be appended.

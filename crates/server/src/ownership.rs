@@ -24,7 +24,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Takes it. `take_over` ends the one who has it: on this machine's directory the process, in an object store its
+    /// Takes it. `take_over` ends the present holder: on this machine's directory the process, in an object store its
     /// right to write.
     ///
     /// # Errors

@@ -101,7 +101,7 @@ pub fn merge_reports(mut reports: Vec<Value>) -> Option<Value> {
     Some(total)
 }
 
-/// What is said of each plate.
+/// The line about each plate.
 fn line(plate: usize, part: Option<&Value>) -> Value {
     let Some(part) = part else { return json!({ "plate": plate, "runs": false }) };
     json!({

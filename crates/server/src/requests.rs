@@ -257,7 +257,7 @@ impl Plate {
 
     /// Fetches what requests of a client need until none needs more, in the order in which they came.
     fn fetch_and_retry(&self, sender: &Sender, mut without_rows: Vec<NeedsRows>) {
-        // The last of the list is the next: one that needs more after its fetch goes on before those behind it.
+        // The last of the list is the next: one that needs more after its fetch resumes before those behind it.
         without_rows.reverse();
         let mut results = Results { without_rows, ..Results::default() };
         while let Some(NeedsRows { id, task, needs, generation, begun }) = results.without_rows.pop() {

@@ -16,8 +16,8 @@ use crate::stores::{Meta, Source};
 /// See the module. The rows of a decoupled subtree come from its [`crate::Base`] instead.
 pub(crate) struct Rows {
     pub(crate) meta: Meta,
-    /// Somebody keeps others from the stores, so that the metadata store may be opened again although it says that another
-    /// has it.
+    /// The process keeps others from the stores, so that the metadata store may be opened again although it names another
+    /// holder.
     pub(crate) is_held: bool,
     /// Checkpoints that the metadata store may hold in a journal of its own only: its count of commits, and the position.
     pub(crate) unsettled: Mutex<VecDeque<(u64, Position)>>,

@@ -67,7 +67,7 @@ impl RunningPlate {
     ) -> Result<(), ShutdownError> {
         let _ = self.plate.wait_journal(self.plate.journal.last());
         done("commit");
-        // What a decoupled client has is in its journal only, and what a preview has is gone.
+        // A decoupled client's changes are in its journal only, and those of a preview are gone.
         // A read-only server has changed nothing, and needs no space to end.
         let has_checkpoints =
             with_checkpoint && self.plate.kind.has_checkpoints() && !self.plate.options.read_only;
@@ -87,7 +87,7 @@ impl RunningPlate {
 
     /// Nothing more reaches the disk.
     pub(crate) fn sever(&self) {
-        // Whoever is dead does not say that the journal failed.
+        // A dead server does not report that the journal failed.
         self.answer_no_more();
         self.plate.place.sever();
     }

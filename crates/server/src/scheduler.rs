@@ -1,4 +1,4 @@
-//! The scheduler: a thread that lets requests go on which wait for rows, durability or time, and frees orphans.
+//! The scheduler: a thread that resumes requests which wait for rows, durability or time, and frees orphans.
 
 use std::path::Path;
 use std::sync::Weak;
@@ -128,7 +128,7 @@ impl Plate {
         )
     }
 
-    /// Takes what other plates have sent, and lets the engine's queues go on a little; false if there was nothing to do.
+    /// Takes what other plates have sent, and advances the engine's queues a little; false if there was nothing to do.
     pub(crate) fn schedule_once(&self) -> bool {
         self.hear_peers() | self.run_queues()
     }

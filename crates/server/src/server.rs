@@ -105,7 +105,7 @@ impl Server {
         format_stores(stores, options, &**world)
     }
 
-    /// What a file system says about itself that one server serves at a time.
+    /// The properties of a file system that one server serves at a time.
     ///
     /// # Errors
     /// As [`Server::start`] for places that are not formatted, foreign, newer, a cluster's, or have become one.
@@ -349,7 +349,7 @@ impl Server {
         Ok(bound)
     }
 
-    /// What answers the messages of clients, for a network of another kind (simulation).
+    /// The service that answers the messages of clients, for a network of another kind (simulation).
     pub fn service(&self) -> Arc<dyn Service> {
         match self.plates().count() {
             // In a cluster it may run elsewhere.
@@ -361,7 +361,7 @@ impl Server {
         }
     }
 
-    /// What is served.
+    /// The file system that this server serves.
     pub fn filesystem(&self) -> &FilesystemInfo {
         &self.info
     }
@@ -401,17 +401,17 @@ impl Server {
     }
 
     /// Does at once what is else done by and by: frees what has no name and is not open any more, writes a checkpoint,
-    /// deletes blocks that nothing names. For tests and simulation, in which nothing happens by itself.
+    /// deletes blocks that nothing names. For tests and simulation, in which nothing happens automatically.
     ///
     /// # Errors
     /// In words.
     pub fn tidy(&self) -> Result<(), String> {
         let plates = self.table.all();
         for running in &plates {
-            // Whoever takes the lock finds everything applied.
+            // A thread that takes the lock finds everything applied.
             drop(running.plate.engine.lock());
         }
-        // What one plate does may give another something to do.
+        // The work of one plate may give another something to do.
         while plates.iter().fold(false, |any, running| running.plate.schedule_once() | any) {}
         for running in &plates {
             running.plate.checkpoint_now(Reason::Requested)?;
@@ -422,7 +422,7 @@ impl Server {
     }
 
     /// Ends in order: closes connections, makes everything durable, writes a checkpoint, closes the stores.
-    /// Sessions of clients go on after the next start.
+    /// Sessions of clients resume after the next start.
     ///
     /// # Errors
     /// See [`ShutdownError`]. Of several plates that fail, the first whose loss is the worst.

@@ -57,7 +57,7 @@ pub(crate) fn namespace_of(
     Ok((ns, own))
 }
 
-/// Where the session ids of a plate go on.
+/// Where the session ids of a plate continue.
 pub(crate) fn session_mark(store: &dyn Metastore, plate: PlateId) -> Result<u64, StartError> {
     let row = store.get(SESSION_MARK_KEY).map_err(|e| store_error(&e))?;
     let mark = row.as_deref().and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);

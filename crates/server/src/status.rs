@@ -106,7 +106,7 @@ impl Plate {
     }
 
     /// Traffic from this process to the object store since the server started: blocks of files, and objects of decoupled
-    /// clients. (The journal has figures of its own; a client that reaches the store by itself is not counted.)
+    /// clients. (The journal has figures of its own; a client that reaches the store directly is not counted.)
     fn object_store(&self) -> Value {
         let counters = self.blocks.metered.counters();
         let gets = counters.gets.load(Relaxed);

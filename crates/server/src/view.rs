@@ -74,7 +74,7 @@ pub(crate) struct View {
 }
 
 impl Plate {
-    /// True if somebody looks at rows of the past.
+    /// True if a client looks at rows of the past.
     pub(crate) fn is_viewed(&self) -> bool {
         self.count_views() > 0
     }
@@ -87,7 +87,7 @@ impl Plate {
         views.len()
     }
 
-    /// Answers what is asked of a view.
+    /// Answers a question about a view.
     pub(crate) fn view(&self, cred: &Cred, words: &str) -> Result<Answer, Failure> {
         let administers = cred.everywhere(Capabilities::SYS_ADMIN) == Some(true);
         if !administers && cred.uid != rustix::process::geteuid().as_raw() {

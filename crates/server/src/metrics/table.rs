@@ -44,7 +44,7 @@ const fn counters(name: &'static str, label: &'static str, at: &'static str, hel
     Metric { name, kind: Kind::Counter, label: Label::Each(label), at, help }
 }
 
-/// What runs here. Its value is always 1.
+/// The version that runs here. Its value is always 1.
 pub(crate) const INFO: Metric = Metric {
     name: "chiton_info",
     kind: Kind::Gauge,

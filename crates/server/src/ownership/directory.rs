@@ -165,7 +165,7 @@ impl Drop for DirectoryHold {
 /// Tries to lock for about `patience`; false if another keeps it.
 fn wait_for(file: &File, patience: Duration, world: &dyn World) -> std::io::Result<bool> {
     let deadline = world.monotonic() + patience;
-    // Counted, too: a simulated clock does not move by itself.
+    // Counted, too: a simulated clock does not advance while nothing happens.
     for _ in 0..=patience.as_millis() / PAUSE.as_millis() {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(true),
@@ -194,7 +194,7 @@ fn end(holder: &Holder, file: &File, world: &dyn World) -> std::io::Result<bool>
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(e) => return Err(e.into()),
         }
-        // One that is stopped hears nothing before it goes on, but for the last word.
+        // A stopped process receives no signal before it is continued, except the last.
         let patience = if stat.stopped && signal == Signal::TERM { PAUSE } else { LEAVE };
         if wait_for(file, patience, world)? {
             return Ok(true);
@@ -207,7 +207,7 @@ pub(super) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// What `/proc` says about a process that runs. One that ended and is not yet waited for holds nothing any more.
+/// The fields of `/proc` about a process that runs. One that ended and is not yet waited for holds nothing any more.
 struct Stat {
     /// Its start, in clock ticks after boot.
     started: u64,

@@ -212,7 +212,7 @@ impl Keeper {
         }
     }
 
-    /// Asks the store whether the hold is still ours: `Some` names who has it.
+    /// Asks the store whether the hold is still ours: `Some` names the new holder.
     pub(crate) fn lost_to(&self) -> Result<Option<String>, ObjectError> {
         let newer = last_record(&*self.objects, self.number)?;
         Ok(newer.map(|holder| {

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Invariants:
-//! - A message is queued before the sender gives up the lock of its engine, and taken out while the receiver holds the lock of its
+//! - A message is queued before the sender releases the lock of its engine, and taken out while the receiver holds the lock of its
 //!   own: so messages of two plates arrive in the order in which they were sent.
 //! - No thread holds the locks of two engines. The lock of the queues is taken after an engine's, that of a link last, and nobody
 //!   waits while holding them.
-//! - A plate that leaves loses the messages to it and from it that have not arrived. What it sends afterwards goes nowhere.
+//! - A plate that leaves loses the messages to it and from it that have not arrived. Its later messages are dropped.
 //! - The queues are bounded by the engines: each waits for answers to what it sent.
 //! - While messages are held, they arrive and wait.
 //! - A message of another server counts only on its last connection, and only from a plate that is looked for there.
@@ -43,7 +43,7 @@ pub struct PeerServer {
     pub plates: Vec<PlateId>,
 }
 
-/// What a server says of itself to others.
+/// How a server identifies itself to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
     /// Its number in the cluster.
@@ -81,7 +81,7 @@ impl Ways {
     }
 }
 
-/// What is on its way to a plate that runs.
+/// The messages on their way to a plate that runs.
 struct Queue {
     /// Of this start of the plate; its scheduler takes the messages.
     commits: Arc<Commits>,
@@ -146,7 +146,7 @@ impl Peers {
             } else if let Some(Some(link)) = links.get(at) {
                 link.push(PeerFrame { from: plate.plate, to, message });
             }
-            // One that does not run greets when it comes, and then it is told again what it has to know.
+            // A plate that does not run greets when it comes, and is then sent again all that it has to know.
         }
     }
 
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!((arrived_at(4), arrived_at(5)), (0, 1));
     }
 
-    /// The answer to what is asked of a view of plate 0.
+    /// The answer of plate 0 to a question about a view.
     fn view(plate: &Plate, words: &str) -> Result<serde_json::Value, Failure> {
         match plate.view(&Cred::ROOT, words)? {
             Answer::Bytes(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),

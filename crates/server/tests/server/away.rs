@@ -36,7 +36,7 @@ fn programs_wait_for_a_journal_store_that_is_away() {
         thread::scope(|scope| {
             let waits = scope.spawn(|| s.commit());
             eventually("the store is said to be away", || away(&server) == ["the journal's store"]);
-            // Changes go on meanwhile.
+            // Changes continue meanwhile.
             s.mkdir(Ino::ROOT, "meanwhile");
             assert!(!waits.is_finished());
             rig.place.set_trouble(None);

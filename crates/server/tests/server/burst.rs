@@ -16,7 +16,7 @@ use crate::rig::{Asks, Rig, eventually, figure, quiet, world};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Something that can stand still: its users wait until it goes on.
+/// Something that can stand still: its users wait until it continues.
 #[derive(Default)]
 pub(crate) struct Motion {
     still: Mutex<bool>,

@@ -174,7 +174,7 @@ fn what_is_carried_out_again_gets_the_time_of_the_first_time() {
     c.wait(first).expect("carried out");
     let (_, done) = c.wait(second).expect("carried out");
     assert_eq!((done.time, c.getattr(Ino::ROOT).expect("there").0.mtime), (mtime, mtime));
-    // Sent once more, by a client that goes on knowing it.
+    // Sent once more, by a client that still knows it.
     let (_, repeated) = c.numbered(2, again(&removed), rmdir).expect("answered");
     assert_eq!(repeated.time, mtime);
 }

@@ -94,7 +94,7 @@ fn names_are_never_stale() {
     let sessions = [Caching::new(&server), Caching::new(&server)];
     let dir = sessions[0].session.mkdir(Ino::ROOT, "d");
     // Each thread owns the names of its parity: what it made or removed it must see, and so must the other
-    // once it was told (through `truth`), whatever is cached where.
+    // once it was notified (through `truth`), whatever is cached where.
     let truth: [Mutex<Option<Ino>>; 8] = Default::default();
     std::thread::scope(|scope| {
         for (me, mine) in sessions.iter().enumerate() {
@@ -116,7 +116,7 @@ fn names_are_never_stale() {
                                 None
                             }
                         };
-                        // A client updates its own cache by itself.
+                        // A client updates its own cache itself.
                         let known = *true_ino;
                         let mut cached = mine.names.lock();
                         cached.names.entry((dir, text)).and_modify(|found| *found = known);
@@ -201,7 +201,7 @@ fn mapped_pages_of_all_holders_are_written_before_one_writes() {
             }
             let own = own.get().expect("set");
             let (body, hold) = (Body::Inline(vec![7; 9]), Hold::Shared);
-            // The server lets the other side go on as soon as it has the write, so this thread counts it before it sends it.
+            // The server resumes the other side as soon as it has the write, so this thread counts it before it sends it.
             wrote.fetch_add(1, Ordering::SeqCst);
             own.op(Op::Write { ino, body, size: 9, mtime: Time(6), kill_setid: false, hold });
         };

@@ -64,7 +64,7 @@ impl Rig {
         Server::start_as(Role::serving_plates(&self.info, self.stores()), options, world())
     }
 
-    /// What of a plate's journal was not synced is gone.
+    /// The records of a plate's journal that were not synced are gone.
     fn lose_unsynced(&mut self, plate: usize) {
         let (place, _) = &mut self.plates[plate];
         *place = Arc::new(place.crash(&mut |_, _| 0));
@@ -346,7 +346,7 @@ fn sessions_of_two_plates_work_in_the_directories_of_their_plates() {
             root.op(Op::Rmdir { parent: Ino::ROOT, name: crate::rig::name(&name) });
         }
         drop(root);
-        // What a plate decided is carried out by the other a little later.
+        // A decision of one plate is carried out by the other a little later.
         eventually("the root alone is left", || figure(&server, "/inodes") == 1);
         server.shutdown().expect("ends in order");
     }

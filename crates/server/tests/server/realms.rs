@@ -378,7 +378,7 @@ fn a_subtree_ends_at_the_next_policy() {
         let refused = s.try_realm(RealmCall::Rows { claim: granted.claim, needs: vec![need] });
         assert_eq!(refused, Err(Failure::Refused(Refusal::CrossDevice)));
     }
-    // It can be taken by itself meanwhile, also by others, and neither is in the other's way.
+    // It can be decoupled on its own meanwhile, also by others, and neither is in the other's way.
     let theirs = other.decouple(border, 2, "interfere_policy: block");
     assert!(theirs.borders.is_empty());
     busy(&s, op(file(border, "y")));

@@ -1,4 +1,4 @@
-//! Sessions that decouple subtrees are told when it is time; others are served as if they were strong.
+//! Sessions that decouple subtrees are notified when it is time; others are served as if they were strong.
 
 use chiton_model::{AttrChange, Op, RenameHow, XattrHow};
 use chiton_types::{Ino, Mode, Refusal, access};

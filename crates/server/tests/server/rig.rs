@@ -74,7 +74,7 @@ pub(crate) fn world() -> SharedWorld {
     Arc::new(RealWorld)
 }
 
-/// Options under which nothing happens by itself within a test.
+/// Options under which nothing happens automatically within a test.
 pub(crate) fn quiet() -> ServerOptions {
     ServerOptions {
         checkpoint_rows: usize::MAX,

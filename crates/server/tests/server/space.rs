@@ -1,4 +1,4 @@
-//! No space: changes are refused, nothing is corrupted, and service goes on when space returns.
+//! No space: changes are refused, nothing is corrupted, and service resumes when space returns.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn a_full_metadata_store_is_tried_again_and_pushes_back() {
     }
     rig.meta.fail_next(1, Fault::NoSpace);
     assert!(server.checkpoint().is_err());
-    // While a checkpoint waits, changes go on until too much of it is in memory.
+    // While a checkpoint waits, changes continue until too much of it is in memory.
     rig.meta.fail_next(1_000_000, Fault::NoSpace);
     let mut made = 40;
     let refusal = loop {
