@@ -31,7 +31,7 @@ use crate::{Mark, PartLists, Recalls};
 /// Names, attributes and directories.
 pub(crate) struct Cache {
     inner: Mutex<Inner>,
-    /// What this client changed by itself.
+    /// The changes that this client made itself.
     changes: Recalls,
     renames: Renames,
     /// There are several plates.
@@ -148,7 +148,7 @@ impl Cache {
         inner
     }
 
-    /// What a name stands for (`None` inside: for nothing), and whether everybody may search the directory.
+    /// The inode that a name leads to (`None` inside: none), and whether everybody may search the directory.
     pub(crate) fn name(&self, parent: Ino, name: &Name) -> Option<(Option<Ino>, bool)> {
         let (mut inner, at) = self.lock_at(parent, name);
         let known = inner.name(at, name);
@@ -442,7 +442,7 @@ impl Inner {
         if let Op::SetAttr { ino, change } = op
             && narrows(change)
         {
-            // What its names stand for is the same.
+            // Its names lead to the same inodes.
             let known = outcome.attr.as_ref().filter(|attr| attr.kind == Kind::Dir && holds(attr.ino));
             match (known, self.dirs.get(ino).copied()) {
                 (Some(attr), Some(dir)) => {
@@ -470,7 +470,7 @@ impl Inner {
         }
     }
 
-    /// What the names that were learned say.
+    /// The inode by the names that were learned.
     fn name(&mut self, parent: Ino, name: &Name) -> Option<Option<Ino>> {
         let stamp = self.dirs.get(&parent)?.stamp;
         self.names.get(&(parent, name.clone())).filter(|(of, _)| *of == stamp).map(|(_, ino)| *ino)

@@ -51,7 +51,7 @@ pub struct Entry {
     pub attr_ttl: Duration,
 }
 
-/// What a name stands for.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The name exists.
@@ -210,7 +210,7 @@ impl Client {
         self.service.abandon();
     }
 
-    /// Whoever answers this client's calls.
+    /// The service that answers this client's calls.
     pub fn service(&self) -> &Arc<dyn Service> {
         &self.service
     }
@@ -271,7 +271,7 @@ impl Client {
 
     // ---- looking ------------------------------------------------------------------------------------
 
-    /// What a name stands for. `.` and `..` are understood.
+    /// Looks a name up. `.` and `..` are understood.
     ///
     /// # Errors
     /// As lookup(2) has them, but that a missing name is [`Lookup::Absent`].
@@ -331,7 +331,7 @@ impl Client {
         Some(Lookup::Found { attr, ttl, attr_ttl })
     }
 
-    /// Whether somebody may search a directory, as far as that is cached.
+    /// Whether the caller may search a directory, as far as that is cached.
     pub(crate) fn may_search_cached(&self, caller: &Caller<'_>, dir: Ino) -> Option<bool> {
         let cache = &self.core.cache;
         match self.core.write_behind.of(dir).may_search(cache, dir, &caller.cred()) {
@@ -340,7 +340,7 @@ impl Client {
         }
     }
 
-    /// Whether these attributes let somebody do this (bits of [`chiton_types::access`]).
+    /// Whether these attributes let the caller do this (bits of [`chiton_types::access`]).
     pub fn may(&self, caller: &Caller<'_>, attr: &Attr, want: u8) -> bool {
         self.decide(caller, attr, want) == Some(true)
     }
@@ -432,8 +432,8 @@ impl Client {
         pushed
     }
 
-    /// Pushes what is dirty here and waits until all that was answered is durable: fsync(2) of a directory (S18). What a
-    /// file cannot push is reported to its handles (S23).
+    /// Pushes what is dirty here and waits until all that was answered is durable: fsync(2) of a directory (S18). Data that a
+    /// file cannot push are reported to its handles (S23).
     ///
     /// # Errors
     /// [`Refusal::Io`] if something of it was lost.

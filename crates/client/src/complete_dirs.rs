@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - What is noted of a complete directory is never less than what is there: names are noted before the operation that may
+//! - No name of a complete directory is missing from its notes: names are noted before the operation that may
 //!   add them is sent, and stay noted when they go. So "not noted" means absent, and "noted" means: look elsewhere.
 //! - A directory does not become complete while an operation of this client that may add a name is under way in it.
 //! - Names are noted by their hashes: two names with one hash cost a question, nothing else.

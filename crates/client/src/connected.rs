@@ -100,7 +100,7 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// Since when the link is down.
     pub(crate) down_since: Duration,
-    /// The outcome of calls that somebody waits for and whose first connection was lost.
+    /// The outcome of calls that a caller waits for and whose first connection was lost.
     pub(crate) resolved: BTreeMap<(SessionId, Seq), Resolved>,
     /// Futures that wait for a change.
     pub(crate) wakers: Vec<Waker>,

@@ -35,7 +35,7 @@ struct Known {
     found: BTreeMap<PlateId, Address>,
     /// Those that were silent, and until when others are asked before them.
     silent: Vec<(Address, Duration)>,
-    /// Identity of the file system, once somebody has answered: at an address there may be a server of another one later.
+    /// Identity of the file system, once a server has answered: at an address there may be a server of another one later.
     filesystem: Option<u64>,
 }
 

@@ -4,10 +4,10 @@
 //!   call ─▶ known to be kept from us, and the lease on its root holds? ─yes─▶ EBUSY, no message
 //!              │ no
 //!              ▼
-//!           asked ─ EBUSY ─▶ what is in the way (BlockedBy)? ─▶ noted: inode, name ─▶ root
+//!           asked ─ EBUSY ─▶ the root in the way (BlockedBy)? ─▶ noted: inode, name ─▶ root
 //! ```
 //!
-//! A subtree that somebody has decoupled under `interfere_policy: block` costs those who try their luck in it one refusal for each
+//! A subtree that another client has decoupled under `interfere_policy: block` costs those who try their luck in it one refusal for each
 //! inode and name, and the server nothing after that.
 //!
 //! Invariants:
@@ -52,7 +52,7 @@ struct Knowing {
 
 #[derive(Default)]
 struct Known {
-    /// What lies in a root.
+    /// Inodes that lie in a root.
     inodes: HashMap<Ino, Note>,
     /// Names that stand for roots.
     names: HashMap<(Ino, Name), Note>,
@@ -60,8 +60,8 @@ struct Known {
     patience: Duration,
 }
 
-/// What keeps us out. Each has a mark of its own: what was in a root before its lease was recalled may be elsewhere when there is
-/// a lease again.
+/// A subtree that keeps us out. Each has a mark of its own: an inode in a root before its lease was recalled may be elsewhere when
+/// there is a lease again.
 #[derive(Clone, Copy)]
 struct Note {
     root: Ino,
@@ -76,7 +76,7 @@ impl Note {
     }
 }
 
-/// What a call touches: enough to know it by.
+/// The inodes and the name by which a call is recognized.
 #[derive(Default)]
 struct Touched {
     inodes: SmallVec<[(Ino, bool); 2]>,
@@ -145,7 +145,7 @@ impl Knowing {
         }
     }
 
-    /// If that was refused: finds out what is in the way, so that it need not be asked again.
+    /// If that was refused: finds the root in the way, so that the server need not be asked again.
     fn learn(&self, touched: &Touched, answer: &Result<Answer, CallError>) {
         let now = self.world.monotonic();
         if !matches!(answer, Err(CallError::Refused(Refusal::Busy))) || now < self.known.lock().patience {

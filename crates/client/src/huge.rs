@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Gives a directory a part on each plate, with the names in its range, and returns the parts. Others go on in it meanwhile. A directory of
+    /// Gives a directory a part on each plate, with the names in its range, and returns the parts. Others use it meanwhile. A directory of
     /// very many names takes several steps: `progress` gets the number of parts after each. A directory that has its parts stays as
     /// it is.
     ///

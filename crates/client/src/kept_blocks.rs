@@ -85,7 +85,7 @@ impl KeptBlocks {
         self.bytes = self.blocks.values().map(|kept| kept.bytes).sum();
     }
 
-    /// What this boot of the server does not have yet.
+    /// The blocks that this boot of the server does not have yet.
     pub(crate) fn missing_in(&self, boot: u64) -> Vec<Arc<Request>> {
         self.blocks.values().filter(|kept| kept.boot != boot).map(|kept| kept.put.clone()).collect()
     }

@@ -302,7 +302,7 @@ impl Link {
 type SentAgain = (Resend, Pending);
 
 /// Declares what the session holds, sends again, and hands the answers to those who wait. Returns the operations that no
-/// server has answered yet and that somebody waits for: each may wait until another client has given a lease back, and that
+/// server has answered yet and that a caller waits for: each may wait until another client has given a lease back, and that
 /// client for one of ours.
 fn resume_session(
     shared: &Link,

@@ -214,7 +214,7 @@ impl Client {
         self.files.seek(fh, offset, whence)
     }
 
-    /// copy_file_range(2): what is in blocks is shared, not copied.
+    /// copy_file_range(2): data in blocks are shared, not copied.
     ///
     /// # Errors
     /// As that.

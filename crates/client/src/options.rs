@@ -1,4 +1,4 @@
-//! What can be set about a client.
+//! The options of a client.
 
 use std::time::Duration;
 

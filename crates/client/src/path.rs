@@ -202,7 +202,7 @@ impl Client {
         };
         match self.mkdir(&self.caller(), parent, name, Mode(0o755)) {
             Ok(entry) => Ok(entry.attr),
-            // Somebody else was faster.
+            // Another client was faster.
             Err(Refusal::Exists) => self.resolve(path, true),
             Err(refusal) => Err(refusal),
         }

@@ -72,7 +72,7 @@ impl From<Failure> for CallError {
 /// Whether the caller of the current thread has been interrupted.
 pub type Interrupted = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// What answers calls: a server at the other end of a connection, or one in this process.
+/// A service that answers calls: a server at the other end of a connection, or one in this process.
 pub trait Service: Session + Durability + PlateLookup + Connection {
     /// Asks and waits for the answer. Of a batch the answer is [`Answer::Batch`], with a result each.
     ///
@@ -157,7 +157,7 @@ pub trait Session: Send + Sync {
     fn closed(&self, ino: Ino);
 }
 
-/// What of the answered operations survives a crash of the server.
+/// How much of the answered operations survives a crash of the server.
 pub trait Durability: Send + Sync {
     /// Everything up to here is known to be durable. Of several plates: with that of the root directory.
     fn durable(&self) -> Position;

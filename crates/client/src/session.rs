@@ -69,7 +69,7 @@ struct Kept {
     last: Position,
     /// An answer of this boot is there.
     current: bool,
-    /// Somebody still waits for the answer.
+    /// A caller still waits for the answer.
     waited_for: bool,
 }
 
@@ -337,7 +337,7 @@ impl Session {
         Some(self.issue(&Cred::ROOT, Call::Closed { inos }))
     }
 
-    /// What this session has open, locked, and not handed over, as a request: `dirty` files, and the directories (`names`) in
+    /// A request that declares what this session has open, locked, and not handed over: `dirty` files, and the directories (`names`) in
     /// which operations are pending. Counts are absolute, so closes that may or may not have arrived need not be reported again.
     pub(crate) fn reopen(&mut self, dirty: Vec<Ino>, names: Vec<Ino>) -> Arc<Request> {
         self.closes.clear();
@@ -359,7 +359,7 @@ impl Session {
         u32::try_from(self.kept.iter().map(operations).sum::<u64>()).unwrap_or(u32::MAX)
     }
 
-    /// The session goes on over a new connection: what must be sent again, in order, before anything new.
+    /// Resumes the session over a new connection: returns the requests to send again, in order, before anything new.
     pub(crate) fn resume(&mut self, boot: u64, durable: Position) -> Vec<Resend> {
         let restarted = boot != self.boot;
         self.boot = boot;
@@ -385,7 +385,7 @@ impl Session {
     }
 
     /// Takes note of the replies to the resends of one kept request (those refused are `None`, as those that
-    /// were not sent). True if somebody waits for the answer.
+    /// were not sent). True if a caller waits for the answer.
     pub(crate) fn resent(
         &mut self,
         of: Seq,
@@ -458,7 +458,7 @@ fn written(call: &Call) -> Option<Ino> {
     if let Call::Op { op: Op::Write { ino, .. }, .. } = call { Some(*ino) } else { None }
 }
 
-/// What is kept of an answer: nothing if the server has not journalled the operation (position 0), because its policy
+/// The part of an answer that is kept: nothing if the server has not journalled the operation (position 0), because its policy
 /// guarantees nothing, or because it changed nothing; then it is not sent again.
 fn journalled(again: Again) -> Option<Again> {
     (again.position > Position(0)).then_some(again)
@@ -509,8 +509,8 @@ fn resend(kept: &Kept, settled: Seq, opens: &BTreeMap<Ino, u32>, next_id: &mut u
     }
     for (at, (op, answer)) in original.call.ops().iter().zip(&kept.answers).enumerate() {
         if let Some(again) = answer {
-            // A file that has been closed since is not opened once more. What has not is, should the file have to be
-            // made again: it could not be declared as open before.
+            // A file that has been closed since is not opened once more. One that is still open is, should it have to be made
+            // again: it could not be declared as open before.
             let open = opens.contains_key(&again.ino);
             push(Seq(original.seq.0 + at as u64), *again, Call::Op { op: op.clone(), open });
         }
@@ -539,7 +539,7 @@ pub(crate) fn call_bytes(ops: &[Op]) -> usize {
 /// Of each operation of a request, where and how it took effect; `None`: it was refused.
 pub(crate) type Effects = Vec<Option<(Position, Outcome)>>;
 
-/// What became of the operations of `request`, from the replies to its resends (number and result): positions
+/// The effects of the operations of `request`, from the replies to its resends (number and result): positions
 /// and outcomes in order, and the answer for its caller, should he still wait.
 pub(crate) fn assemble(
     request: &Request,

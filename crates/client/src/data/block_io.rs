@@ -32,7 +32,7 @@ pub enum BlockError {
 }
 
 impl BlockError {
-    /// What the caller of the file system gets.
+    /// The error that the caller of the file system gets.
     pub fn refusal(&self) -> Refusal {
         match self {
             BlockError::NotFound | BlockError::Corrupt(_) => Refusal::Io,

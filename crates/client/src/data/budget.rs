@@ -148,8 +148,8 @@ impl Budget {
         Ok(())
     }
 
-    /// There is a dirty file again. Wakes the flusher, and says so, only if it does not look after a while by itself: who
-    /// writes one small file after the other would else wake it for each.
+    /// There is a dirty file again. Wakes the flusher, and returns true, only if it does not look after a while anyway: a program
+    /// that writes one small file after the other would else wake it for each.
     pub(super) fn stir(&self) -> bool {
         let mut state = self.state.lock();
         state.stirred = true;

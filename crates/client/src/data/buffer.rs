@@ -21,7 +21,7 @@ use super::budget::Budget;
 
 /// From this length on a segment gets memory for a whole block at once.
 const SMALL_BYTES_MAX: usize = 64 << 10;
-/// What a segment costs beside its bytes.
+/// The memory that a segment takes beside its bytes.
 const SEGMENT_COST_BYTES: usize = 96;
 
 /// Bytes at their place in the file.
@@ -43,7 +43,7 @@ impl DirtyBuffer {
         self.segments.is_empty()
     }
 
-    /// Puts `data` at `offset`, over what is there.
+    /// Puts `data` at `offset`, over the bytes there.
     pub(super) fn write(&mut self, offset: u64, data: &[u8], budget: &Budget) {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {

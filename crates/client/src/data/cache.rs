@@ -157,7 +157,7 @@ impl ReadCache {
         self.changed.notify_all();
     }
 
-    /// The part cannot be read: whoever waits for it tries, and fails, by itself.
+    /// The part cannot be read: each thread that waits for it tries, and fails, on its own.
     pub(super) fn give_up(&self, key: Key) {
         self.state.lock().remove(key);
         self.changed.notify_all();

@@ -17,7 +17,7 @@ const EXTENTS_MAX: usize = 1 << 20;
 /// Chunks that are taken from one answer.
 const CHUNKS_MAX: usize = 1 << 16;
 
-/// What is known of a file's content.
+/// A file's content, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Content {
     /// The server has not been asked for it.

@@ -22,7 +22,7 @@ const COPY_BYTES_MAX: u64 = 64 << 20;
 
 impl Files {
     /// Copies up to `len` bytes and says how many: fewer at the end of the source, or when they had to be copied one by
-    /// one (then go on).
+    /// one (then continue).
     ///
     /// # Errors
     /// [`Refusal::Invalid`] if the ranges are in one file and overlap; those of reads and writes.

@@ -35,13 +35,13 @@ impl ExtentMap {
         self.0.values()
     }
 
-    /// Puts `e` over what is there.
+    /// Puts `e` over the extents there.
     pub(super) fn insert(&mut self, e: Extent) {
         self.cut(e.offset..e.end());
         self.0.insert(e.offset, e);
     }
 
-    /// Puts a hole over what is there.
+    /// Puts a hole over the extents there.
     pub(super) fn insert_hole(&mut self, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end {
@@ -94,7 +94,7 @@ impl ExtentMap {
         }
     }
 
-    /// What lies in a range, clipped to it, in order.
+    /// The extents in a range, clipped to it, in order.
     pub(super) fn over(&self, range: Range<u64>) -> impl Iterator<Item = Extent> {
         let first = self.0.range(..range.start).next_back().map(|(_, e)| e).filter(|e| e.end() > range.start);
         let rest = self.0.range(range.start..range.end.max(range.start)).map(|(_, e)| e);

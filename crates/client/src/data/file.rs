@@ -46,7 +46,7 @@ struct Writes {
     count: u64,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 pub(super) struct Inner {
     /// The lease that we believe to have.
     pub(super) lease: LeaseMode,

@@ -143,7 +143,7 @@ impl Files {
                 inner.lease = LeaseMode::None;
                 inner.grant(LeaseMode::None, attr);
             } else if is_changed {
-                // What was done here since is not in it: its place among positions may be known to nobody yet.
+                // It lacks the changes made here since: their place among positions may be known to nobody yet.
             } else if !recalled && lease >= inner.lease && lease > LeaseMode::None {
                 inner.grant(lease, attr);
             } else {
@@ -481,7 +481,7 @@ impl Files {
     }
 
     /// Sets the size of a file, open or not: `known` with its state, which stays, else `unknown`, with which none comes about.
-    /// What was asked before that is older.
+    /// An answer to an earlier question is older.
     pub(super) fn resize<T>(
         &self,
         ino: Ino,

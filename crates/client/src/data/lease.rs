@@ -3,7 +3,7 @@
 //! ```text
 //!   write: leased(Exclusive) ─┐               recall(keep): no new users ─ push ─ drop ─ acknowledge
 //!   read:  with_content ──────┴▶ lock held: use it              │
-//!                                          users wait here ◀────┘  (what the kernel writes back goes on)
+//!                                          users wait here ◀────┘  (the kernel's write-backs continue)
 //! ```
 //!
 //! Invariants:
@@ -51,7 +51,7 @@ impl Files {
         }
     }
 
-    /// Asks the service while this session goes on.
+    /// Asks the service in this session only.
     pub(super) fn call_in(&self, session: SessionId, cred: &Cred, call: Call) -> Result<Answer, Refusal> {
         self.service.call_in(session, cred, call).map_err(refusal_of)
     }
@@ -97,7 +97,7 @@ impl Files {
                         inner.is_watched = is_watched;
                         return Ok(inner);
                     }
-                    // Recalled meanwhile, or not given for a moment: while somebody takes a subtree for himself nobody is.
+                    // Recalled meanwhile, or not given for a moment: while a client decouples a subtree, no lease is granted.
                     drop(inner);
                     voided = PAUSE_MS_LOG2_MAX.min(voided + 1);
                     chiton_runtime::thread::sleep(Duration::from_micros(

@@ -40,7 +40,7 @@ impl Losses {
         }
     }
 
-    /// What an fsync of the file has to say; once.
+    /// The loss that an fsync of the file has to report; once.
     pub(super) fn take(&self, ino: Ino) -> Option<Refusal> {
         self.0.lock().by_file.remove(&ino)
     }

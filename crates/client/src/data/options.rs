@@ -1,4 +1,4 @@
-//! What can be set about file data.
+//! The options of file data.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use chiton_objects::BLOCK_BYTES_MAX;
 
 use super::OnLoss;
 
-/// What readers and writers of one file on different clients see of each other.
+/// How readers and writers of one file on different clients see each other's changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DataMode {
-    /// As on one machine: whoever reads sees what was written before, by whomever.
+    /// As on one machine: a reader sees everything that any client wrote before.
     #[default]
     Linearizable,
-    /// Whoever opens a file sees what was closed before. Nothing is recalled in between.
+    /// A client that opens a file sees what was closed before. Nothing is recalled in between.
     CloseToOpen,
     /// Readers see what a writer pushed at the latest `flush_interval` ago; nothing is recalled.
     Lazy,

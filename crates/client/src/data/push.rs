@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - One push of a file at a time (`busy`); writers go on meanwhile, above what is being sent.
+//! - One push of a file at a time (`busy`); writers continue meanwhile, above what is being sent.
 //! - After a failure everything is where it hides what it hid before, and the next push tries again.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const TRIES_MAX: u32 = 3;
 /// Most dirty ranges in one block.
 const PACKED_MAX: usize = 1024;
 
-/// What to push.
+/// The data to push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     All,
@@ -43,7 +43,7 @@ pub(super) enum Scope {
     Until(Duration),
 }
 
-/// What goes with the content.
+/// The metadata that are sent with the content.
 struct Stamp {
     /// Losses of the file before: what fails after another one is lost with the rest, not dirty again.
     losses: u64,
@@ -333,7 +333,7 @@ impl Files {
         result
     }
 
-    /// What is said of the file with a push.
+    /// The hold that a push declares.
     fn hold(&self, appended: Option<u64>, mapped: bool) -> Hold {
         match appended {
             _ if !self.is_linearizable() => Hold::None,
@@ -392,7 +392,7 @@ fn in_operations(mut extents: Vec<Extent>) -> Vec<Vec<Extent>> {
 }
 
 impl Inner {
-    /// What goes with the content that is sent now.
+    /// The metadata for the content that is sent now.
     fn take_stamp(&mut self, session: SessionId) -> Stamp {
         self.unsent = false;
         self.in_flight = true;

@@ -21,7 +21,7 @@ const WINDOW_BYTES_MIN: u64 = 256 << 10;
 /// How one handle reads.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
-    /// Where the next read begins if it goes on.
+    /// Where the next read begins if it continues this one.
     next: u64,
     window_bytes: u64,
     /// Up to where it was asked for.
@@ -99,7 +99,7 @@ impl Inner {
         }
     }
 
-    /// Fills `into` with what is in memory and says what is not.
+    /// Fills `into` from memory and returns the parts that are missing there.
     fn resolve(&self, at: u64, into: &mut [u8]) -> Vec<Wanted> {
         let mut wanted = Vec::new();
         self.pieces(at..at + into.len() as u64, &mut |range, source| {

@@ -10,7 +10,7 @@ use super::read::Source;
 /// Most chunks that are asked for at once.
 const WINDOW_CHUNKS_MAX: u64 = 1 << 14;
 
-/// What to look for.
+/// The kind of range to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whence {
     /// The next byte that is data (SEEK_DATA).

@@ -213,7 +213,7 @@ impl Files {
         self.note_written(&mut inner, caller);
         inner.buffer.cut(range.clone(), &self.budget);
         inner.pending.cut(range.clone());
-        // What is being sent as blocks is not of the old content any more: the hole goes after it, as one in blocks does.
+        // Bytes that are being sent as blocks no longer belong to the old content: the hole goes after them, as one in blocks does.
         let inline_bytes = match &inner.content {
             Content::Inline(bytes) if inner.sending.is_empty() => {
                 Some(bytes.len().max(inner.sending_inline.as_ref().map_or(0, Vec::len)) as u64)

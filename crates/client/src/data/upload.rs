@@ -61,7 +61,7 @@ impl Upload {
         }
     }
 
-    /// Stores the block, unless somebody else does or did. `None`: somebody else. After a failure it counts as being stored until
+    /// Stores the block, unless another thread does or did (`None`). After a failure it counts as being stored until
     /// [`Upload::fail`] or [`Upload::finish`] is called.
     pub(super) fn run(&self, io: &dyn BlockIo, budget: &Budget) -> Option<Result<(), Refusal>> {
         self.stage.compare_exchange(WAITING, RUNNING, Ordering::AcqRel, Ordering::Acquire).ok()?;

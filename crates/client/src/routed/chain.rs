@@ -9,7 +9,7 @@ use crate::service::{CallError, Underway};
 
 type Answered = Result<Answer, CallError>;
 
-/// What follows the answers to some calls.
+/// The step that follows the answers to some calls.
 type Then = Box<dyn FnOnce(Vec<Answered>) -> Next + Send>;
 
 /// A step.

@@ -108,7 +108,7 @@ impl Each {
         Ok(())
     }
 
-    /// Asks which of these directories have parts, and goes on with `then` when that is known.
+    /// Asks which of these directories have parts, and continues with `then` when that is known.
     pub(super) fn learn(
         self: Arc<Each>,
         cred: Cred,
@@ -139,7 +139,7 @@ impl Each {
 
     // ---- listings -----------------------------------------------------------------------------------
 
-    /// What follows a cookie in a directory with these parts.
+    /// The entries that follow a cookie in a directory with these parts.
     pub(super) fn start_parted_listing(
         self: Arc<Each>,
         cred: Cred,

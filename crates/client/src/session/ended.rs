@@ -69,7 +69,7 @@ impl Session {
 
     /// The session is over. Of what was kept and not carried out, the acknowledged operations become late ones of `next`, the session
     /// that follows ([`Session::next_late`]). Opens live on there (locks do not: others may hold them by now). Returns the numbers that
-    /// somebody waits for, and the outcome of each.
+    /// a caller waits for, and the outcome of each.
     pub(crate) fn expire(&mut self, next: Session, carried_out: &CarriedOut) -> Vec<(Seq, Unanswered)> {
         let mut runs = Vec::new();
         let mut is_any_lost = false;

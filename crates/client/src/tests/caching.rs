@@ -423,7 +423,7 @@ fn what_is_known_costs_no_message_until_another_changes_it() {
     there.remove("dir/none").expect("removed");
     assert_eq!(look("names went").0, Err(Refusal::NotFound));
     assert_eq!(settled("names went"), (Err(Refusal::NotFound), Err(Refusal::NotFound)));
-    // In a directory of one's own no name is asked about before it is made, until somebody else makes one.
+    // In a directory of one's own no name is asked about before it is made, until another client makes one.
     let own = here.mkdir(&here.caller(), Ino::ROOT, b"own", Mode(0o755)).expect("made").attr.ino;
     let absent = |name: &str| {
         let before = count.asked.load(Ordering::Relaxed);

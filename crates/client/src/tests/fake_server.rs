@@ -16,7 +16,7 @@ use chiton_wire::{
 
 use crate::wire::{Dialer, RecallWire, Wire};
 
-/// What happens to the next operation.
+/// The fate of the next operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Carried out and answered.
@@ -33,7 +33,7 @@ pub(crate) enum Fault {
     SessionExpiresBehind,
 }
 
-/// What a session declares: see [`Call::Reopen`].
+/// The state that a session declares: see [`Call::Reopen`].
 pub(crate) type Declared = (Vec<(Ino, u32)>, Vec<Ino>, Vec<Ino>);
 
 /// One row of the journal.

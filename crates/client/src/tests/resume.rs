@@ -178,7 +178,7 @@ fn a_batch_is_sent_again_without_what_was_refused() {
     assert_eq!(names, ["a", "b", "c", "d"]);
 }
 
-/// The client comes back too late. What was on its way had no answer, so it is a new operation of the next session, unless the server
+/// The client comes back too late. A request on its way had no answer, so it is a new operation of the next session, unless the server
 /// carried it out before, or something is lost that it may rest on.
 #[test]
 fn what_an_ended_session_did_not_carry_out_is_asked_anew() {
@@ -374,7 +374,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Whatever breaks, and whenever: the journal holds what callers saw, once each, in their order.
+    /// The journal holds every answered operation once, in the order of the answers, whatever breaks and whenever.
     #[test]
     fn histories_of_failures_leave_every_operation_once_and_in_order(steps in prop::collection::vec(step(), 1..20)) {
         let server = FakeServer::default();
@@ -408,7 +408,7 @@ proptest! {
             }
         }
         server.0.lock().faults.clear();
-        // Whatever is still missing comes with the next connection, before this.
+        // The operations still missing come with the next connection, before this one.
         let last = create(&client, "last", false).expect("made");
         answered.push(("last".into(), last));
         prop_assert_eq!(journal(&server), answered);

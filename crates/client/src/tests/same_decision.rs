@@ -37,7 +37,7 @@ const SHARED_GROUP: u32 = 50;
 const MODES: [u16; 12] =
     [0o644, 0o600, 0o755, 0o777, 0o1777, 0o2777, 0o2775, 0o2755, 0o700, 0o4755, 0o6777, 0o050];
 
-/// What a server has: the namespace, and a clock.
+/// The state of a server: the namespace, and a clock.
 struct Tree {
     ns: Namespace,
     position: Position,

@@ -33,7 +33,7 @@ const FLAGS: OpenFlags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
 struct Silent {
     inner: Near,
     asked: Mutex<Vec<Call>>,
-    /// What is started is not answered.
+    /// Calls that are started are not answered.
     is_slow: Mutex<bool>,
     changed: Condvar,
     me: Weak<Silent>,
@@ -171,7 +171,7 @@ impl Site {
         }
     }
 
-    /// What is called `a` in a directory.
+    /// The inode called `a` in a directory.
     fn there(&self, dir: Ino) -> Ino {
         let call = Call::Query(Query::Lookup { parent: dir, name: name("a") });
         match self.service.inner.call(&Cred::ROOT, call) {
@@ -184,7 +184,7 @@ impl Site {
         self.client.write(&self.client.caller(), fh, at, bytes).expect("written");
     }
 
-    /// What was queued since it was last asked for, in words.
+    /// The operations queued since the last call, in words.
     fn queued(&self) -> Vec<String> {
         let in_words = |(_, op, one): (Cred, Op, Acknowledged)| {
             let n = one.ino.counter().wrapping_sub(FIRST);
@@ -256,7 +256,7 @@ fn attributes_of_what_was_made_are_changed_without_a_question() {
     let seen = client.getattr(made.ino, None).expect("known").attr;
     assert_eq!((seen.mode, seen.mtime, seen.size), (Mode(0o600), at, 5));
     assert_eq!((site.asked(), site.queued().len()), (0, 0));
-    // What was written before must not set the time after: it goes first; and what is written later sets it.
+    // The earlier write must not set the time afterwards: it goes first; and a later write sets it.
     let (_, fh) = site.create("b");
     site.write(fh, 0, b"x");
     let ino = Ino(made.ino.0 + 1);
@@ -383,7 +383,7 @@ fn what_was_made_is_removed_and_made_again_without_a_question() {
         assert!(matches!(lookup(), Lookup::Absent { .. }));
         assert_eq!(site.queued(), [format!("file a {n}"), format!("write 5 {n}"), "unlink a".to_owned()]);
     }
-    // What is open goes on.
+    // An open file stays usable.
     let (_, fh) = site.create("a");
     site.write(fh, 0, b"hello");
     site.client.unlink(&caller, site.dir, b"a").expect("removed");

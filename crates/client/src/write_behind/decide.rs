@@ -106,7 +106,7 @@ impl Attempt<'_> {
         if attr.kind == Kind::Dir || attr.nlink != 1 {
             return None;
         }
-        // Whether it lives on as an orphan is for the server, which knows where its content is and who has it open.
+        // The server decides whether it lives on as an orphan, because it knows where the content is and which clients have it open.
         let victim = InodeFacts::new(&attr, ContentIn::Nothing);
         let time = held.clock.now(self.now);
         let (_, planned) = self.plan(&Known::two(cache, dir, victim), op, Ino(0), time)?;

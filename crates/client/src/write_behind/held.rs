@@ -1,4 +1,4 @@
-//! What write-behind holds: directories whose names are leased exclusively, inode numbers that came with them, and the server's
+//! The state of write-behind: directories whose names are leased exclusively, inode numbers that came with them, and the server's
 //! clock.
 
 use std::collections::VecDeque;
@@ -203,7 +203,7 @@ impl Numbers {
 /// The server's clock, as far as it is known. It does not go back.
 #[derive(Default)]
 pub(super) struct ServerClock {
-    /// What it showed at a moment of the client's clock.
+    /// The server's time at a moment of the client's clock.
     shown: Time,
     at: Duration,
     /// The latest time of any change that is known.

@@ -297,7 +297,7 @@ impl Client {
         run(&self.core.attempt(&*self.service, &caller.full_cred(), ino)?)
     }
 
-    /// The same for a change of attributes, but not of the size: the attributes then. What was written before is sent, or
+    /// The same for a change of attributes, but not of the size: the attributes then. Earlier writes are sent, or
     /// pending.
     pub(crate) fn set_attr_locally(&self, caller: &Caller<'_>, op: &Op, ino: Ino) -> Option<Attr> {
         let cred = caller.cred();

@@ -11,7 +11,7 @@
 //! message of its own, and a thread woken for it.
 //!
 //! Invariants:
-//! - If the server gives no lease, or a weaker one, with a pending operation, the client gives up what it believed to have before it
+//! - If the server gives no lease, or a weaker one, with a pending operation, the client drops the lease it believed to have before it
 //!   acknowledges a recall of the directory: no other client finds the file earlier.
 //! - A caller that waits for a pending operation does not wait for others to be added.
 //! - A message that the server does not take now (it has no space) is sent again as it was, until it is taken or the connection ends.

@@ -97,7 +97,7 @@ impl Scene {
         }
     }
 
-    /// What callers see of the tree.
+    /// The tree as callers see it.
     fn tree(&self) -> BTreeMap<String, (Kind, Mode, u32, u64, Vec<u8>)> {
         let (mut all, mut todo) = (BTreeMap::new(), vec![String::new()]);
         while let Some(dir) = todo.pop() {
@@ -117,7 +117,7 @@ impl Scene {
     }
 }
 
-/// What two file systems have in common of an inode that an operation was about.
+/// The part of an inode's attributes on which two file systems agree after an operation on it.
 type Shown = Option<(Kind, Mode, u32)>;
 
 /// Where plates work at the same time, a file may have more or fewer names in between.

@@ -69,7 +69,7 @@ fn what_is_kept_from_a_client_is_refused_without_a_message_until_it_is_over() {
     assert_eq!(create(&other, job, "another"), Err(Refusal::Busy));
     end(&owner, again);
     assert_eq!(create(&other, job, "another"), Ok(()));
-    // What was in it then, and is not any more, is not refused when it is taken again.
+    // An inode that has left the subtree since is not refused when the subtree is decoupled again.
     owner.rename_path("/job/below", "/elsewhere").expect("moved");
     let again = decouple(&owner, job, "block");
     assert_eq!(create(&other, job, "a third"), Err(Refusal::Busy));

@@ -1,4 +1,4 @@
-//! What clients keep of directories with parts (S144): names, under a lease on the part that has them.
+//! How clients cache directories with parts (S144): names, under a lease on the part that has them.
 
 use std::time::Duration;
 

@@ -116,7 +116,7 @@ fn what_a_warm_path_says_is_true_when_a_change_is_answered() {
         other.mkdir_all(deep(20)).expect("made");
         make(5).expect("in the new one");
         assert_eq!(maker.list(deep(20)).expect("listed").len(), 1, "{plates} plates");
-        // What it makes on the way is no reason to doubt the path, and is seen.
+        // A file that the other client makes on the way is no reason to doubt the path, and is seen.
         other.create_file("/d0/d1/new", b"x").expect("made");
         make(6).expect("made");
         assert_eq!(client.read_file("/d0/d1/new"), Ok(b"x".to_vec()));

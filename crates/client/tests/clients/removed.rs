@@ -110,7 +110,7 @@ fn a_tree_is_freed_whatever_plate_dies_meanwhile() {
     }
 }
 
-/// S142. A policy, a branch or a directory of somebody else deep in the tree, on another plate than its name.
+/// S142. A policy, a branch or another user's directory deep in the tree, on another plate than its name.
 #[test]
 fn a_tree_stays_whole_where_it_may_not_be_removed_as_a_whole() {
     let site = Site::with_plates(PLATES);

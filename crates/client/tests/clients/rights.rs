@@ -39,7 +39,7 @@ impl LookUp for Person {
     }
 }
 
-/// What somebody does to one of few names.
+/// An operation on one of few names.
 #[derive(Clone, Debug)]
 enum Deed {
     Create(u16),
@@ -107,7 +107,7 @@ fn case() -> impl Strategy<Value = Case> {
     ((dirs, 0..4u32, 0..4u32), steps).prop_map(|(dir, steps)| Case { dir, steps })
 }
 
-/// What a step comes to, as far as it does not depend on when and where it is done.
+/// The result of a step, as far as it does not depend on when and where it is done.
 type Came = Result<Option<(Kind, u16, u32, u32, u32, u64, u8)>, Refusal>;
 
 fn shown(attr: &Attr) -> Option<(Kind, u16, u32, u32, u32, u64, u8)> {
@@ -216,7 +216,7 @@ fn server_and_write_behind_decide_alike() {
                 dir
             };
             let dirs = (make(&server, "server"), make(&writer, "writer"));
-            // Whoever knows all names may be given them.
+            // A client that knows all names may be given them.
             writer.readdir(&writer.caller(), dirs.1, 0, 100, false).expect("listed");
             for (at, (person, name, deed)) in steps.iter().enumerate() {
                 let planned = act(&server, dirs.0, person, *name, deed);
@@ -224,7 +224,7 @@ fn server_and_write_behind_decide_alike() {
                 done.fetch_add(usize::from(planned.is_ok()), Ordering::Relaxed);
                 prop_assert_eq!(&acknowledged, &planned, "step {}: {:?} {:?}", at, person, deed);
             }
-            // What was acknowledged and then refused is lost, and the next commit says so.
+            // An operation that was acknowledged and then refused is lost, and the next commit says so.
             prop_assert_eq!(writer.sync(), Ok(()), "a pending operation was refused");
             for name in 0..5 {
                 let name = format!("name-{name}");
@@ -238,7 +238,7 @@ fn server_and_write_behind_decide_alike() {
     assert!(done.load(Ordering::Relaxed) > 200, "hardly anything was allowed");
 }
 
-/// truncate(2) asks for the right to write alone, and of a list it may need the groups; it does not matter that somebody has, or
+/// truncate(2) asks for the right to write alone, and of a list it may need the groups; it does not matter whether anyone has, or
 /// had, the file open here.
 #[test]
 fn a_file_that_is_known_is_truncated_by_whoever_may_write() {

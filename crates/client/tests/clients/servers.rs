@@ -154,7 +154,7 @@ fn clients_use_the_plates_of_all_servers_from_one_address() {
     one.sync().expect("durable");
 }
 
-/// S25: what was durable is there, whichever server dies, and open files go on.
+/// S25: durable data survive the death of either server, and open files stay usable.
 #[test]
 fn another_server_takes_over_the_plates_of_a_dead_one() {
     let mut cluster = Cluster::start(2);

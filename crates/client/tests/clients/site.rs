@@ -54,7 +54,7 @@ impl Site {
         self.server.lock().take();
     }
 
-    /// Ends a plate as a crash would. The others go on.
+    /// Ends a plate as a crash would. The others continue.
     pub(crate) fn kill_plate(&self, plate: PlateId) {
         self.server().crash_plate(plate);
     }

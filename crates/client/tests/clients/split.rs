@@ -95,7 +95,7 @@ fn a_directory_that_is_split_keeps_all_that_is_in_it() {
     }
     assert_eq!(seen, listed, "a listing goes on over the split");
 
-    // What moved is removed, renamed and linked as before.
+    // Entries that moved are removed, renamed and linked as before.
     client.rename_path("top/huge/d3", "top/huge/e3").expect("renamed");
     client.rename_path("top/huge/f2", "top/f2").expect("moved out");
     link(&client, "top/huge/f3", b"l3");

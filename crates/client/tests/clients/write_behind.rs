@@ -42,7 +42,7 @@ fn files_of_one_directory_are_made_in_batches_and_there_for_whoever_looks() {
     let (client, other) = (site.connected(), site.connected());
     client.mkdir_all("/dir").expect("made");
     let acknowledged = make(&client, "/dir", 0..FILES);
-    // The other looks at once: the names, their number, what is in them.
+    // The other looks at once: the names, their number, their content.
     assert_eq!(other.list("/dir").expect("listed").len(), FILES);
     assert_eq!(other.stat("/dir").expect("there").size, 32 * FILES as u64);
     check(&other, &acknowledged);
@@ -79,7 +79,7 @@ fn what_was_written_and_closed_is_there_for_whoever_looks() {
         client.write(&caller, fh, 2, b" and more").expect("written");
         client.release(fh).expect("closed");
         let here: Vec<_> = inos.iter().map(|ino| client.getattr(*ino, None).expect("there").attr).collect();
-        // By its name only, or all of them, or the last by what is in it.
+        // By its name only, or all of them, or the last by its content.
         if n % 2 == 0 {
             let listed = other.list(&path).expect("listed");
             let sizes: Vec<u64> =
@@ -98,7 +98,7 @@ fn what_was_written_and_closed_is_there_for_whoever_looks() {
     assert!(count(&other, "write_behind") >= 40, "the lease was used in each");
 }
 
-/// A tree that one client unpacks: what is in it, in the order in which it is made. Some of it is removed again.
+/// A tree that one client unpacks: its entries, in the order in which they are made. Some of it is removed again.
 fn unpack(client: &Client, root: Ino, dirs: usize) -> BTreeMap<String, Option<Vec<u8>>> {
     let caller = client.caller();
     let mut there = BTreeMap::new();
@@ -216,7 +216,7 @@ fn of_a_tree_that_was_unpacked_a_prefix_survives_the_crash_of_both() {
     let client = site.connected();
     assert_eq!(look(&client, "/before"), synced);
     for (path, content) in look(&client, "/after") {
-        // What was removed again may be there: it was made before.
+        // A removed file may be there: it was made before.
         let is_removed = ["/f5", "/link"].iter().any(|end| path.ends_with(end));
         assert!(is_removed || there.contains_key(&path), "{path}");
         if let Some(Some(acknowledged)) = there.get(&path) {
@@ -298,7 +298,7 @@ fn two_that_make_files_in_one_directory_see_each_others() {
                         Ok(_) => true,
                         Err(refusal) => {
                             assert_eq!(refusal, Refusal::Exists);
-                            // What is there is there for him, too.
+                            // The file that the other client made is readable for this one, too.
                             assert_eq!(client.read_file(&path), Ok(path.into_bytes()));
                             false
                         }

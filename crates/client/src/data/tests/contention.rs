@@ -242,7 +242,7 @@ fn what_is_read_during_a_push_is_not_believed_after_it() {
     assert_eq!(member.all(fh), expected, "afterwards");
 }
 
-/// Whoever pushed a file when its last handle ended may be late, and the file open again by then.
+/// The thread that pushes a file when its last handle ends may be late, and the file open again by then.
 #[test]
 fn a_late_push_does_not_take_what_was_written_since_for_pushed() {
     let member = Rig::new().member(FilesOptions { idle_files_max: 0, ..tiny() });
@@ -259,7 +259,7 @@ fn a_late_push_does_not_take_what_was_written_since_for_pushed() {
     assert!(!member.files.has_dirty());
 }
 
-/// What the server said of a file before it was opened, written and closed by another thread is old.
+/// The server's answer about a file is old if another thread has opened, written and closed the file since.
 #[test]
 fn an_open_that_was_answered_before_a_file_was_written_and_forgotten_is_not_believed() {
     let rig = Rig::new();

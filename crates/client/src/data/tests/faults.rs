@@ -149,8 +149,8 @@ fn after_a_restart_older_positions_are_news() {
     assert_eq!(member.all(fh), [5; 10]);
 }
 
-/// S81: what another client had appended before is lost with that client. What was appended here follows the rest, also where blocks
-/// were made of it already; readers here see no zeros between them.
+/// S81: data that another client had appended before are lost with that client. Data appended here follow the rest, also where blocks
+/// were made of them already; readers here see no zeros between them.
 #[test]
 fn what_was_appended_follows_the_end_that_a_restart_left() {
     let append = OpenFlags { append: true, read: true, ..OpenFlags::WRITE };

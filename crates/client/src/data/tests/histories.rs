@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a file should be: a byte, and whether it was written since it last became zero.
+/// The expected content of a file: its bytes, and whether each was written since it last became zero.
 #[derive(Default)]
 struct Expected {
     bytes: Vec<u8>,

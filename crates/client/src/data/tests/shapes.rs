@@ -60,7 +60,7 @@ fn content_over_the_border_of_a_chunk() {
     let mut into = [9; 50];
     assert_eq!(second.files.read_into(fh, CHUNK_BYTES + 90, &mut into), Ok(10));
     assert_eq!((&into[..10], into[10]), (&expect[190..], 9));
-    // A punch far larger than what is there.
+    // A punch far larger than the file.
     caller(|c| second.files.fallocate(c, fh, 3, 0, 1 << 50)).expect("punch");
     assert_eq!(second.files.seek(fh, 0, Whence::Data), Err(Refusal::NoData));
     second.files.fsync(fh, false).expect("fsync");
