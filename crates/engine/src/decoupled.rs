@@ -68,7 +68,7 @@ impl Engine {
         self.decoupled.as_mut().and_then(|decoupled| decoupled.numbers.wanted())
     }
 
-    /// The server gave these, or none: those who wait go on.
+    /// The server gave these, or none: waiting requests resume.
     pub fn numbers_granted(&mut self, ranges: Option<&[(Ino, Ino)]>) {
         let Some(Decoupled { numbers, .. }) = &mut self.decoupled else { return };
         match ranges {

@@ -19,7 +19,7 @@ use chiton_types::{Ino, Malformed, Position, Put, Seq, Take, Time};
 /// Most operations that a session may have unsettled.
 pub(crate) const UNSETTLED_OPS_MAX: u64 = 1 << 22;
 
-/// What follows the numbers of an operation in a session row: the inode that lost its name became an orphan; a time follows.
+/// A flag after the numbers of an operation in a session row: the inode that lost its name became an orphan; a time follows.
 const ORPHAN: u8 = 1;
 const BORN: u8 = 2;
 

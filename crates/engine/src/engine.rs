@@ -105,7 +105,7 @@ impl Engine {
         self.queue.wake_where(which, &mut self.clients.leases);
     }
 
-    /// Lets requests that wait for durability go on.
+    /// Resumes requests that wait for durability.
     pub fn durable_advanced(&mut self, m: &Moment) {
         self.release_ended(m);
         if self.recovery.is_some() {
@@ -193,7 +193,7 @@ impl Engine {
                         return Progress::More;
                     }
                 }
-                // What is done in turns is much for one turn.
+                // Work that is done in turns is much for one turn.
                 Step::Waiting(_) if mem::take(&mut self.queue.has_yielded) => return Progress::More,
                 Step::Waiting(_) => {}
                 Step::NeedRows(task, needs) => {
@@ -301,7 +301,7 @@ impl Engine {
         Reply { id, epoch: self.epoch(), durable: m.durable, result }
     }
 
-    /// What the runtime shall do, in order.
+    /// The commands for the runtime, in order.
     pub fn take_commands(&mut self) -> Vec<Command> {
         let sessions = &self.clients.sessions;
         let recalls = self.clients.leases.take_recalls();
@@ -350,12 +350,12 @@ impl Engine {
         &mut self.shards.ns
     }
 
-    /// What has no name and is open.
+    /// Inodes that have no name and are open.
     pub fn open_orphans(&self) -> Vec<Ino> {
         self.shards.orphans.iter().copied().filter(|ino| self.clients.opens.is_open(*ino)).collect()
     }
 
-    /// What the disk has, for `statfs`.
+    /// The space of the disk, for `statfs`.
     pub fn set_disk(&mut self, bytes_total: u64, bytes_free: u64) {
         self.disk = (bytes_total, bytes_free);
     }

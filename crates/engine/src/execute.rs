@@ -127,7 +127,7 @@ impl Engine {
             return Err(Stop::Wait(Wait::Room));
         }
         self.shards.may_change(m)?;
-        // What was answered before, or is answered already, lives on what is kept for the way out.
+        // Operations that were answered, or are answered already, use the space that is reserved for a full disk.
         let is_new = call.again.is_none() && call.acknowledged.is_none() && call.slot != Slot::SERVER;
         if m.tight && is_new && call.op.grows() {
             return Err(Refusal::NoSpace.into());
@@ -235,7 +235,7 @@ impl Engine {
         self.late_carried_out(call, before.next());
         // An operation that changes nothing has no place of its own among the events. With that of the event before, it would be sent
         // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
-        // somebody removed that name, would rename.
+        // someone removed that name, would rename.
         let position =
             if is_volatile || self.events.is_empty() { NOT_JOURNALLED } else { self.output.journalled() };
         if planned.gone.is_some() {
@@ -361,7 +361,7 @@ impl Engine {
             }
             Err(_) => None,
         };
-        // An open that the client knows of (it was answered) was declared again by itself.
+        // An open that the client knows of (it was answered) was declared again separately.
         let was_answered = call.again.is_some_and(|again| again.position > Position(0));
         if call.open && !done.open_counted && !was_answered && attr.is_some() {
             self.clients.opens.add(done.subject, call.slot);
@@ -456,7 +456,7 @@ impl Clients {
         let waits_for_itself = |dir: &Ino| self.leases.holds_names(*dir, call.slot);
         if self.resends.is_running && matches!(call.op, Op::Split { .. }) && busy.iter().any(waits_for_itself)
         {
-            // What its caller made there after it is sent again behind it.
+            // Names that its caller made there after it are sent again behind it.
             return Err(Refusal::Busy.into());
         }
         if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
@@ -520,8 +520,8 @@ impl Clients {
         (lease, parent_leased)
     }
 
-    /// Whether a writer that says so still holds the file. What it wrote rests on a state that others have changed by now, if it
-    /// does not and they do.
+    /// Whether a writer that claims so still holds the file. If it does not and others do, its write rests on a state that they have
+    /// changed by now.
     fn check_holds(&self, call: &OpCall<'_>) -> Result<(), Stop> {
         let Op::Write { ino, hold: Hold::Exclusive | Hold::Appended(_), .. } = call.op else {
             return Ok(());

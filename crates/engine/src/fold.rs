@@ -1,4 +1,4 @@
-//! Directories that lose their parts while they have names, because somebody asks for it.
+//! Directories that lose their parts while they have names, on a client's request.
 //!
 //! ```text
 //!   a ─ 0 ── x ── y ── max    a' has x … y, a'' has y … max

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - A change is carried out only when no other session holds a lease on what it touches.
-//! - While somebody waits for an inode, no new lease on it is granted unasked; the recalled holder's own
+//! - While a request waits for an inode, no new lease on it is granted unasked; the recalled holder's own
 //!   requests are not held up, so it can write back what it has.
 //! - After a restart a session holds what it declares that it has not handed over ([`Leases::declare`]), and nothing else.
 //! - A lease that was forgotten here but not given back cannot exist: the table's limit recalls, it does not drop.
@@ -44,7 +44,7 @@ use crate::sessions::Slot;
 
 /// Stands for all inodes in a recall: the session that holds everything gives all up.
 pub(crate) const EVERYTHING: Ino = Recall::EVERYTHING;
-/// Most recalls that are out while more are sent only because somebody looked.
+/// Most recalls that are out while more are sent only because a client looked.
 const DOWNGRADES_MAX: usize = 4_096;
 
 /// The holder of the names of a directory, and since when by the server's clock.
@@ -320,12 +320,12 @@ impl Leases {
         }
     }
 
-    /// Somebody waits for the inode.
+    /// A request waits for the inode.
     pub(crate) fn wait(&mut self, ino: Ino) {
         *self.waiting.entry(ino).or_default() += 1;
     }
 
-    /// Somebody waits no longer.
+    /// A request waits no longer.
     pub(crate) fn wait_ended(&mut self, ino: Ino) {
         if let Some(n) = self.waiting.get_mut(&ino) {
             *n -= 1;

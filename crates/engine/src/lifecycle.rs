@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A session's end answers its waiting requests at once. Its opens, leases and locks go at once too if the client
 //!   said so, else when the end is durable ([`crate::session_expiry`]).
-//! - Orphans are freed only after the recovery window: until then somebody may declare them open.
+//! - Orphans are freed only after the recovery window: until then a session may declare them open.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -61,7 +61,7 @@ impl Engine {
         Ok(Opened { session, secret })
     }
 
-    /// What the greeting of a session's connection says: the number by which other plates know its client (0: none), and whether it
+    /// Notes the greeting of a session's connection: the number by which other plates know its client (0: none), and whether it
     /// decouples subtrees whose policy says so, before it changes something in them.
     pub fn note_greeting(&mut self, session: SessionId, client: u64, decouples: bool) {
         // A decoupled client's engine holds what was decoupled already.
@@ -285,7 +285,7 @@ impl Engine {
         }
     }
 
-    /// The last resend is carried out: everything else goes on.
+    /// The last resend is carried out: all other requests resume.
     pub(crate) fn recovery_ended(&mut self, m: &Moment) {
         self.opened.get_or_insert(m.mono);
         self.clients.resends.held_up.clear();

@@ -109,7 +109,7 @@ impl File {
 }
 
 impl Locks {
-    /// Sets, changes or drops a lock. Waiters that can go on now are appended to `granted`.
+    /// Sets, changes or drops a lock. Waiters that can continue now are appended to `granted`.
     pub(crate) fn set(
         &mut self,
         owner: Owner,
@@ -130,7 +130,7 @@ impl Locks {
             return Verdict::Granted;
         }
         if lock.flock && file.flock.iter().any(|(held, ..)| *held == owner) {
-            // A conversion gives up the old lock first, as in Linux: two readers that both want to write
+            // A conversion drops the old lock first, as in Linux: two readers that both want to write
             // would else wait for each other for ever.
             file.set(owner, &Lock { kind: LockKind::Unlock, ..*lock });
             self.wake(lock.ino, granted);
@@ -193,7 +193,7 @@ impl Locks {
             let waiter = file.waiters.remove(n).expect("just looked at");
             self.posix_waits.remove(&owner);
             granted.push(waiter.ticket);
-            // A change to a weaker lock may let earlier waiters go on.
+            // A change to a weaker lock may let earlier waiters continue.
             n = 0;
         }
         if file.is_empty() {
@@ -221,7 +221,7 @@ impl Locks {
         true
     }
 
-    /// Drops all of a session; its waiters are forgotten, those of others that can go on are in `granted`.
+    /// Drops all of a session; its waiters are forgotten, those of others that can continue are in `granted`.
     pub(crate) fn drop_slot(&mut self, slot: Slot, granted: &mut Vec<Ticket>) {
         self.posix_waits.retain(|owner, _| owner.slot != slot);
         let mut changed = Vec::new();

@@ -29,7 +29,7 @@ use crate::step::Command;
 use crate::wait_queue::{Task, Ticket, Wait, WaitQueue};
 use crate::{policies, realms, session_expiry, volatile};
 
-/// What belongs to sessions.
+/// The state of sessions.
 pub(crate) struct Clients {
     pub(crate) sessions: Sessions,
     /// In the order of their ends.
@@ -62,7 +62,7 @@ impl Resends {
     }
 }
 
-/// What belongs to shards.
+/// The state of shards.
 pub(crate) struct Shards {
     pub(crate) ns: Namespace,
     pub(crate) inodes: Inodes,
@@ -87,7 +87,7 @@ pub(crate) struct Shards {
     pub(crate) frozen: bool,
 }
 
-/// What goes to the journal.
+/// The frames for the journal.
 #[derive(Default)]
 pub(crate) struct Output {
     /// Position of the last event applied.

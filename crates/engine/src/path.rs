@@ -46,7 +46,7 @@ pub(crate) struct Going {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carried {
     ToTheEnd,
-    /// It goes on at this inode of another plate.
+    /// It continues at this inode of another plate.
     To(Ino),
 }
 

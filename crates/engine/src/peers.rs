@@ -63,15 +63,15 @@ pub(crate) use moves::moves_directory;
 pub use rows::{OwedEffect, PeerState};
 pub(crate) use rows::{PeerRows, TAGS};
 
-/// What a plate knows of operations over plates, and of the other plates.
+/// The state of operations over plates, and of the other plates.
 pub(crate) struct Peers {
     plate: PlateId,
     plates: Plates,
     /// Of this start.
     boot: u64,
-    /// What was answered before the start is known: operations that are carried out again.
+    /// Operations that were answered before the start and are carried out again, once they are known.
     resends: Option<BTreeSet<OpKey>>,
-    /// It is carried out again, up to this position.
+    /// They are carried out again, up to this position.
     opened_at: Option<Position>,
     others: BTreeMap<PlateId, Peer>,
     /// Attempts to take guards, so far.
@@ -108,7 +108,7 @@ pub(crate) struct Peers {
     tasks: VecDeque<Task>,
     /// Rows that are no more, since the last checkpoint.
     removed: Vec<Vec<u8>>,
-    /// Somebody waits for what is not durable yet.
+    /// A request waits for an event that is not durable yet.
     wants_commit: bool,
 }
 
@@ -280,7 +280,7 @@ impl Peers {
         self.guards.iter().filter(|(_, guard)| guard.holder != self.plate).map(|(ino, _)| *ino)
     }
 
-    /// What another plate may guard for operations of this one, once that is known.
+    /// The guards that another plate may keep for operations of this one, once they are known.
     fn active(&self, at: PlateId) -> Option<PeerMessage> {
         let decided = self.others[&at].owed.values().map(|owed| owed.key);
         // Beyond its effects a move keeps the token, and nothing at other plates.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   start ── sessions resume, declare, resends collected ──▶ all have declared and sent all, or grace over (longer
-//!            while a session that is back goes on sending), or all that are missing are gone
+//!            while a session that is back is still sending), or all that are missing are gone
 //!         ── resends carried out in the order of their former positions ──▶ new requests
 //! ```
 //!
@@ -86,7 +86,7 @@ pub(crate) struct Recovery {
     /// Of the sessions that have not come back, those whose clients cannot.
     ended: BTreeSet<SessionId>,
     collected: Vec<Task>,
-    /// What is collected of each session: the numbers of requests, with how many operations each has. Over another connection the same
+    /// The requests collected of each session: their numbers, with how many operations each has. Over another connection the same
     /// come again.
     here: BTreeMap<(SessionId, Seq), u32>,
 }
@@ -180,7 +180,7 @@ impl Recovery {
                 _ if again.position != Position(0) => (0, again.boot, again.position),
                 // Its callers were answered, and no other client saw what they saw.
                 Call::WriteBehind { .. } => (1, 0, Position(0)),
-                // What an earlier start got was carried out by each later one before anything new: others may have seen it there.
+                // Each later start carried out an earlier start's operations before anything new: others may have seen them there.
                 _ => (2, again.boot, Position(0)),
             };
             (former, task.session, task.request.seq)

@@ -114,7 +114,7 @@ impl Engine {
             }
             self.shards.is_plain(top)?;
         }
-        // Whoever has all of these could remove every name one by one.
+        // A caller with all of these could remove every name one by one.
         let wanted = [Capabilities::DAC_OVERRIDE, Capabilities::FOWNER, Capabilities::LINUX_IMMUTABLE];
         let mut is_root = true;
         for capability in wanted {
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// One step of emptying a directory that was removed with what is in it. `None` if there is nothing in it.
+    /// One step of emptying a directory that was removed with its content. `None` if there is nothing in it.
     pub(crate) fn empty_removed(&mut self, dir: Ino, m: &Moment) -> Option<Progress> {
         let left = match self.shards.ns.entries_of(dir) {
             Err(Fault::Missing(needs)) => return Some(Progress::NeedRows(needs)),
@@ -256,7 +256,7 @@ impl Engine {
 }
 
 impl Shards {
-    /// A directory lost its name with what is in it. Those that the server finds while it empties one come next, so that only the
+    /// A directory lost its name with its content. Those that the server finds while it empties one come next, so that only the
     /// siblings on one path wait.
     pub(crate) fn tree_removed(&mut self, top: Ino, slot: Slot) {
         match slot == Slot::SERVER && !self.reclaims.is_empty() {
@@ -342,7 +342,7 @@ impl Shards {
                     needs.extend(more);
                     continue;
                 }
-                // This plate does not see who may remove what is in it.
+                // This plate does not see the rights on its content.
                 Err(Fault::Elsewhere(_)) => return Err(Refusal::CrossDevice.into()),
                 attr => attr?,
             };

@@ -1,7 +1,7 @@
 //! From rows and journal frames back to the state at which the server stopped.
 //!
 //! Invariants:
-//! - The frames are applied in order, whole; a frame that waits for rows goes on where it stopped.
+//! - The frames are applied in order, whole; a frame that waits for rows resumes where it stopped.
 //! - Sessions and their dedup come out as rows and frames say, nothing more.
 
 use std::time::Duration;

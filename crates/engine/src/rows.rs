@@ -78,7 +78,7 @@ pub enum OwnRow {
     Over(SessionId),
     /// All blocks of this writer, whose session is over, are named or deleted.
     Swept(u64),
-    /// What the plate keeps about another: effects, guards, lent numbers.
+    /// The state that the plate keeps about another: effects, guards, lent numbers.
     Peer,
 }
 
@@ -169,7 +169,7 @@ impl OwnRows {
         let id = || rest.try_into().map(u64::from_be_bytes).map_err(|_| malformed("a session's key"));
         match tag {
             0 if key == POSITION_KEY => self.position = Position(number(value)?),
-            // Read by itself, where sessions may begin.
+            // Read separately, where sessions may begin.
             0 if key == SESSION_MARK_KEY => {}
             SESSION => {
                 let (secret, identity, dedup) = decode_row(value)?;

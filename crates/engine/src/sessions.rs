@@ -43,7 +43,7 @@ pub(crate) struct Session {
     /// When its last message came.
     pub(crate) heard: Duration,
     pub(crate) dedup: Dedup,
-    /// Inode numbers that it may use by itself.
+    /// Inode numbers that the client may assign itself.
     pub(crate) numbers: Numbers,
     /// The server's clock as it was granted to the client, with the names of directories.
     pub(crate) clock: GrantedClock,

@@ -11,7 +11,7 @@
 //!   no other plate knows of it; requests for the parts wait for their births.
 //! - Parts that are there never change their range. The home, which has the first range, gives away the end of it.
 //! - Nobody has a lease on the names of the directory when they move, not even the client that asks for it. Afterwards each part lends those
-//!   that it has: a lease covers what is in the range at that time, so it ends before the range changes.
+//!   that it has: a lease covers the names in the range at that time, so it ends before the range changes.
 
 use std::collections::VecDeque;
 
@@ -72,7 +72,7 @@ impl Splits {
         self.is_due |= self.asked == Some(ino);
     }
 
-    /// True, once, if there is work to begin or to go on with.
+    /// True, once, if there is work to begin or to resume.
     pub(crate) fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.is_due)
     }
@@ -132,7 +132,7 @@ impl Engine {
                     self.shards.splits.asked = Some(dir);
                     self.clients.leases.wait(dir);
                 }
-                // Others may go on meanwhile.
+                // Others may proceed meanwhile.
                 self.shards.splits.queue.rotate_left(usize::from(self.shards.splits.asked.is_none()));
                 None
             }

@@ -27,7 +27,7 @@ pub enum Progress {
     NeedRows(Vec<Need>),
 }
 
-/// What the runtime shall do.
+/// A command for the runtime.
 #[derive(Debug)]
 pub enum Command {
     /// Answer a waiting request.
@@ -80,7 +80,7 @@ impl From<chiton_namespace::Fault> for Stop {
     }
 }
 
-/// What is not as the format says.
+/// The error for a value that is not as the format says.
 pub(crate) fn malformed(expected: &'static str) -> Malformed {
     Malformed { expected }
 }

@@ -74,7 +74,7 @@ pub(crate) struct Below {
     blocks: HashSet<BlockId>,
 }
 
-/// What another plate said about a subtree, or this one found.
+/// An answer about a subtree, from another plate or this one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said {
     pub(crate) found: Option<Ino>,
@@ -98,7 +98,7 @@ impl Subtrees {
         self.known.insert(question, (said, mono + BELIEF));
     }
 
-    /// An answer that is believed. That there is no such path holds for one request: somebody may be about to make the directory.
+    /// An answer that is believed. That there is no such path holds for one request: a client may be about to make the directory.
     pub(crate) fn known(&mut self, question: &SubtreeQuestion, mono: Duration) -> Option<Said> {
         let said = self.known.get(question).filter(|(_, until)| mono < *until)?.0.clone();
         let is_nowhere = said.found.is_none() && said.onward.is_empty();

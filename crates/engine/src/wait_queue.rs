@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A waiting request is in exactly one place: here, or in the engine's queue of those that can be tried again.
-//! - Those that wait for one inode go on in the order in which they came.
+//! - Those that wait for one inode resume in the order in which they came.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -183,7 +183,7 @@ impl WaitQueue {
         self.tasks.values().filter(|(_, wait)| which(wait)).map(|(task, _)| task.session).collect()
     }
 
-    /// The lowest position that somebody waits for.
+    /// The lowest position that a request waits for.
     pub(crate) fn durable_wanted(&self) -> Option<Position> {
         let position = |(_, wait): &(Task, Wait)| match wait {
             Wait::Durable(position) => Some(*position),
@@ -201,7 +201,7 @@ impl WaitQueue {
         self.tasks.len()
     }
 
-    /// What waits for what.
+    /// Which request waits for what.
     #[cfg(test)]
     pub(crate) fn waits(&self) -> Vec<String> {
         let line = |(task, wait): &(Task, Wait)| match &task.peer {

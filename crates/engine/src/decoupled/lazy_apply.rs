@@ -1,4 +1,4 @@
-//! Files that a decoupled client makes: in its journal at once, in memory when somebody looks.
+//! Files that a decoupled client makes: in its journal at once, in memory when they are looked at.
 //!
 //! ```text
 //!   create ── plan ── frame ──▶ journal              apply_to ── apply ──▶ namespace

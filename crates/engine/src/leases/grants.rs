@@ -9,7 +9,7 @@ use super::mode::Change;
 use super::{EVERYTHING, Leases};
 use crate::sessions::Slot;
 
-/// For how long no leases are given after the last look at those in a subtree that somebody wants for itself.
+/// For how long no leases are given after the last look at those in a subtree that a client is decoupling.
 const FREEZE: Duration = Duration::from_secs(1);
 
 impl Leases {
@@ -34,7 +34,7 @@ impl Leases {
         }
         let held = self.mode(ino, slot);
         if !asked {
-            // Being recalled, wanted by somebody, or fought over: the client must not cache the answer.
+            // Being recalled, waited for, or fought over: the client must not cache the answer.
             let being_recalled = self.recalls.has(ino);
             let fought_over =
                 !self.contended.is_empty() && self.contended.get(&ino).is_some_and(|&until| mono < until);
@@ -78,7 +78,7 @@ impl Leases {
         mode
     }
 
-    /// Somebody waits for the leases in a subtree: no new ones are given for a while.
+    /// A request waits for the leases in a subtree: no new ones are given for a while.
     pub(crate) fn freeze(&mut self, mono: Duration) {
         if mono >= self.frozen_until {
             self.change(Change::LeasesGiven);

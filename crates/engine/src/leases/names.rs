@@ -70,7 +70,7 @@ impl Leases {
             && self.conflict(dir, slot, LeaseMode::Shared, mono)
     }
 
-    /// The same before it changes a name there: the other gives up all that it holds on the directory.
+    /// The same before it changes a name there: the other gives back all that it holds on the directory.
     #[inline]
     pub(crate) fn names_taken(&mut self, dir: Ino, slot: Slot, mono: Duration) -> bool {
         !self.names.is_empty()

@@ -58,7 +58,7 @@ impl Leases {
         }
     }
 
-    /// A session went; returns the inodes that somebody waits for and that it may have held up.
+    /// A session went; returns the inodes that requests wait for and that it may have held up.
     pub(crate) fn leave(&mut self, slot: Slot) -> Vec<Ino> {
         if !self.live.remove(&slot) {
             return Vec::new();

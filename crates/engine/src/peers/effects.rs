@@ -200,7 +200,7 @@ impl Engine {
     }
 }
 
-/// What is known of the clients that have a file open.
+/// The clients that have a file open, as far as they are known.
 #[derive(Clone, Copy)]
 enum Openers {
     /// A replaced file that nobody has open stays for a while if it `lingers`.

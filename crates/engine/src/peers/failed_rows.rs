@@ -16,7 +16,7 @@ impl Engine {
         }
         if let Some((from, PeerMessage::AskSubtree { question })) = task.asked_by_peer() {
             let question = question.clone();
-            // Whatever cannot be found is outside.
+            // A subtree that cannot be found is outside.
             let answer = PeerMessage::Subtree { question, found: None, onward: Vec::new() };
             peers.send(*from, answer, &mut self.queue);
         }

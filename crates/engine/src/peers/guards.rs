@@ -240,7 +240,7 @@ impl Engine {
         self.wake_where(|wait| matches!(wait, Wait::Birth(_)));
     }
 
-    /// Requests for rows that are guarded no more go on.
+    /// Resumes requests for rows that are guarded no more.
     pub(crate) fn wake_unguarded(&mut self) {
         let Some(peers) = &self.peers else { return };
         let guards = &peers.guards;

@@ -37,7 +37,7 @@ pub(super) fn name_in(op: &Op, dir: Ino) -> Option<Name> {
     op.footprint().names().find(|touch| touch.dir == dir).map(|touch| touch.name.clone())
 }
 
-/// All rows that an operation needs, as far as it can see by what it holds; not the token.
+/// All rows that an operation needs, as far as the rows it holds show; not the token.
 pub(super) fn rows_of(
     ns: &Namespace,
     plates: Plates,

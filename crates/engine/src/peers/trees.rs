@@ -40,7 +40,7 @@ impl Engine {
         Err(Stop::Wait(Wait::Guarded(guarded)))
     }
 
-    /// An operation that takes guards can go on.
+    /// An operation that takes guards can continue.
     pub(super) fn wake_crossing(&mut self, key: OpKey) {
         self.wake_where(|wait| *wait == Wait::Guard(key));
         self.shards.far.wake(key);

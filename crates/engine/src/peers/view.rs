@@ -1,4 +1,4 @@
-//! What `plan` reads for an operation over plates: own rows, the rows of other plates that are guarded for it, and for a move the
+//! The rows that `plan` reads for an operation over plates: own rows, the rows of other plates that are guarded for it, and for a move the
 //! directories above its target.
 
 use chiton_model::Event;

@@ -1,6 +1,6 @@
 //! The directories above one that gets a policy, on one plate or several.
 //!
-//! Over several plates the operation holds the token, so these directories keep their parents. What it has not asked for yet is
+//! Over several plates the operation holds the token, so these directories keep their parents. A row that it has not asked for yet is
 //! [`Unplanned::Ask`].
 
 use chiton_namespace::{Fault, Namespace, path_of};

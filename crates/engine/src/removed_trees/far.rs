@@ -31,7 +31,7 @@ pub(crate) struct Far {
     under_way: BTreeMap<OpKey, Op>,
     /// The names that they are about.
     names: BTreeSet<(Ino, Name)>,
-    /// Those that can go on.
+    /// Those that can continue.
     due: BTreeSet<OpKey>,
     is_due: bool,
     retried: Duration,
@@ -70,7 +70,7 @@ impl Far {
         }
     }
 
-    /// True, once, if one can go on.
+    /// True, once, if one can continue.
     pub(super) fn take_due(&mut self) -> bool {
         std::mem::take(&mut self.is_due)
     }
@@ -85,7 +85,7 @@ impl Far {
 }
 
 impl Engine {
-    /// Carries on an operation that frees a name over plates. `None` if none can go on.
+    /// Carries on an operation that frees a name over plates. `None` if none can continue.
     pub(crate) fn free_far(&mut self, m: &Moment) -> Option<Progress> {
         let far = &mut self.shards.far;
         if m.mono >= far.retried + RETRY {

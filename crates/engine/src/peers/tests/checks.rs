@@ -1,4 +1,4 @@
-//! What must hold when a cluster has come to rest: its answers, its journals, its tree.
+//! The properties of a cluster at rest: its answers, its journals, its tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 

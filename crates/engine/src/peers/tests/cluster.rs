@@ -67,7 +67,7 @@ pub(super) struct Cluster {
     pub(super) recalls: Vec<usize>,
 }
 
-/// What may happen next.
+/// An event that may happen next.
 type Next = Box<dyn FnOnce(&mut Cluster)>;
 
 /// So many directories move about: few enough to meet.
@@ -341,7 +341,7 @@ impl Cluster {
 
     /// Everything is durable and goes to the rows, and out of memory.
     pub(super) fn checkpoint(&mut self, at: usize) {
-        // What waited for a commit may write more.
+        // Requests that waited for a commit may write more.
         while self.nodes[at].frames.last().is_some_and(|frame| frame.last > self.nodes[at].m.durable) {
             self.commit_all(at);
         }

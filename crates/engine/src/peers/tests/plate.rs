@@ -109,7 +109,7 @@ impl Node {
         self.rows.supply(&mut self.engine, needs);
     }
 
-    /// Lets the engine's queues go on, and writes its frames to the journal.
+    /// Advances the engine's queues, and writes its frames to the journal.
     pub(super) fn settle(&mut self) -> Vec<Command> {
         loop {
             match self.engine.run(&self.m) {

@@ -75,7 +75,7 @@ fn hold_names(cluster: &mut Cluster, at: usize, dir: Ino) {
     panic!("the names are not leased");
 }
 
-/// Commands of a plate, among which messages go on, and recalls do not.
+/// The recalls that a plate commands: its messages are delivered, the recalls are not.
 fn recalls_of(cluster: &mut Cluster, at: usize) -> Vec<u64> {
     let mut recalls = Vec::new();
     for command in cluster.nodes[at].settle() {
@@ -95,7 +95,7 @@ fn recalls_of(cluster: &mut Cluster, at: usize) -> Vec<u64> {
     recalls
 }
 
-/// Until the plate 1 receives [`PeerMessage::RecallNames`]; its other messages and commits go on.
+/// Until the plate 1 receives [`PeerMessage::RecallNames`]; its other messages and commits continue.
 fn until_names_are_recalled(cluster: &mut Cluster) -> Vec<u64> {
     for _ in 0..50 {
         cluster.commit_all(0);

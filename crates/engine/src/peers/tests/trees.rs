@@ -73,7 +73,7 @@ impl Cluster {
     }
 }
 
-/// S141. Trees over plates are removed while others use what is in them: they go as wholes, and all of them is freed, once.
+/// S141. Trees over plates are removed while others use their entries: they go as wholes, and all of them is freed, once.
 #[test]
 fn trees_over_plates_are_removed_and_freed_through_crashes() {
     check_load(Load::Trees, 5_000_000..5_000_600, 2, 2, (0, 0));
