@@ -126,7 +126,7 @@ impl BeforeImages {
         }
     }
 
-    /// The client may go on reading the blocks that were there: of what others changed it has seen nothing, although a merge
+    /// The client may continue to read the blocks that were there: it has seen none of the changes of others, although a merge
     /// makes the row its own.
     fn keep_blocks(&mut self, id: u32, key: &[u8]) {
         let Some(Some(chunk)) = self.get(id, key).filter(|_| row::tag_of(key) == Some(tag::CHUNK)) else {
@@ -307,8 +307,8 @@ impl Namespace {
         self.dirty.before_images.changes_content = event.footprint().alters(Rows::CONTENT);
     }
 
-    /// What others made, and a merge made known to the decoupling (a directory that became one with its own, a name that
-    /// both gave), is kept as it is now, not as it was at the base.
+    /// A row of others that a merge made known to the decoupling (a directory that became one with its own, a name that
+    /// both gave) is kept as it is now, not as it was at the base.
     fn know_shared(&mut self, event: &Event, keeping: &[u32]) {
         for &id in keeping {
             let Some(map) = self.decoupling(RealmId(id)).map(|d| &d.map) else { continue };
@@ -434,7 +434,7 @@ fn is_dir(inode: &[u8]) -> bool {
     inode.first() == Some(&(Kind::Dir as u8))
 }
 
-/// What an event changed in a file's attributes and place, and not in its content.
+/// Copies the changes of an event to a file's attributes and place, not those to its content.
 fn carry(image: &mut Inode, before: &Inode, now: &Inode, sets: &SetAttributes) {
     macro_rules! changed {
         ($($field:ident or $set:expr),+) => {

@@ -33,7 +33,7 @@ use chiton_types::codec::{Malformed, Put, Take};
 
 use chiton_model::{CHUNK_BYTES, EXTENT_BYTES_MIN, Extent};
 
-/// What changes of maps mean for what lies outside: size, rows of references, garbage.
+/// The effects of map changes outside the maps: size, rows of references, garbage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// Change of the bytes that are mapped.
@@ -160,7 +160,7 @@ impl Chunk {
                 right = clip(&old, end, old.end());
             }
         }
-        // What is next to `e` and can be one extent with it is taken up, too.
+        // An extent next to `e` that can be joined with it is joined, too.
         let (mut i, mut j) = (i, j);
         let mut middle = (!e.block.is_hole()).then_some(e);
         if let Some(e) = &mut middle {

@@ -71,8 +71,8 @@ impl Namespace {
         RealmId(self.decoupling_last)
     }
 
-    /// The decoupled root at or above an inode, down to the next policy: what has one of its own is not in the subtree. What has no
-    /// name any more counts as where it was.
+    /// The decoupled root at or above an inode, down to the next policy: an inode with a policy of its own is not in the subtree. An inode
+    /// without a name counts as where it was.
     #[inline]
     pub fn decoupled_root(&self, ino: Ino) -> Result<Option<Ino>, Fault> {
         if self.decoupling_count == 0 { Ok(None) } else { self.find_decoupled_root(ino) }
@@ -274,7 +274,7 @@ impl Namespace {
         self.change_decoupling(id, |d| d.map = map);
     }
 
-    /// What applying [`chiton_model::Event::Merged`] does, for the one who has the map.
+    /// Applies [`chiton_model::Event::Merged`], for the caller that has the map.
     pub fn merged(&mut self, merged: MergedUpTo) {
         let MergedUpTo { id, state, map } = merged;
         self.merging = None;
@@ -305,7 +305,7 @@ impl Namespace {
         }
     }
 
-    /// Somebody is about to take this name of an inode: those others who may know it remember it. `moves`: it gets another.
+    /// An operation is about to take this name of an inode: those others who may know it remember it. `moves`: it gets another.
     pub(crate) fn note_contested(&mut self, ino: Ino, parent: Ino, name: &Name, moves: bool) {
         let Ok(Some(root)) = self.decoupled_root(parent) else { return };
         let others = self.decouplings_of(root).filter(|d| Some(d.id) != self.merging);

@@ -43,7 +43,7 @@ pub struct Slot {
 const _: () = assert!(size_of::<Slot>() == 32);
 
 impl Slot {
-    /// Type of what is there; `None` if the name is known to be absent, or its row cannot be read.
+    /// Type of the inode; `None` if the name is known to be absent, or its row cannot be read.
     pub fn kind(&self) -> Option<Kind> {
         Kind::from_u8(self.kind)
     }

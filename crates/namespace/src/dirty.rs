@@ -2,7 +2,7 @@
 //!
 //! Two generations: rows changed since the last checkpoint began are on `list`; while a checkpoint is under way
 //! the rows that it must still write are on `saving`. A row on `saving` that is about to change is encoded first
-//! (copy on write), so the checkpoint writes the state of one position although operations go on.
+//! (copy on write), so the checkpoint writes the state of one position while operations continue.
 //!
 //! ```text
 //!   change ──▶ list ── begin ──▶ saving ── take ──▶ rows for the store

@@ -21,7 +21,7 @@ pub(crate) const XATTRS: u8 = 4;
 pub(crate) const ACCESS_LIST: u8 = 8;
 /// One of them is the default list of a directory.
 pub(crate) const DEFAULT_LIST: u8 = 16;
-/// What says something of the row of extended attributes.
+/// The flags about the row of extended attributes.
 pub(crate) const OF_XATTRS: u8 = XATTRS | ACCESS_LIST | DEFAULT_LIST;
 /// Nobody changes it.
 pub(crate) const IMMUTABLE: u8 = 32;
@@ -41,7 +41,7 @@ pub struct Inode {
     pub parent: Ino,
     /// Position of the last change.
     pub position: Position,
-    /// What it is, and what only inodes of that type have.
+    /// Its type, and the fields of that type only.
     pub node: Node,
     pub atime: Time,
     pub mtime: Time,
@@ -224,7 +224,7 @@ impl Inode {
     }
 }
 
-/// What an inode says of its row of extended attributes.
+/// The flags of an inode about its row of extended attributes.
 pub(crate) fn xattr_flags(xattrs: &Xattrs) -> u8 {
     let flag = |name: &[u8], flag| if xattrs.0.contains_key(name) { flag } else { 0 };
     let any = if xattrs.0.is_empty() { 0 } else { XATTRS };

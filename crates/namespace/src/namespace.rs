@@ -44,7 +44,7 @@ pub struct Listing {
 pub enum Mapped {
     /// All of it; if it is shorter than the size, the rest reads as zeros.
     Inline(Vec<u8>),
-    /// What is mapped in the chunks that cover the range: from, end (exclusive), extents.
+    /// The extents in the chunks that cover the range: from, end (exclusive), extents.
     Extents(u64, u64, Vec<Extent>),
 }
 
@@ -118,7 +118,7 @@ impl Default for OwnShards {
     }
 }
 
-/// What memory knows of a name.
+/// A name, as far as it is in memory.
 pub enum Known<'a> {
     /// It is there.
     Present(&'a Slot),

@@ -44,7 +44,7 @@ pub trait RowSource {
 /// Rows fetched for one [`Need`].
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// What was asked for.
+    /// The need that was asked for.
     pub need: Need,
     /// Keys and values as the metadata store has them.
     pub rows: Rows,
@@ -79,7 +79,7 @@ pub enum OpenError<E> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorruptRow {
     pub key: Vec<u8>,
-    /// What was expected.
+    /// The expected form.
     pub cause: Malformed,
 }
 

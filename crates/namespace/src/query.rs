@@ -82,7 +82,7 @@ impl Namespace {
             }
             listing.end = false;
         } else if listing.entries.is_empty() && !listing.end {
-            // Everything in the known range is deleted: go on behind it.
+            // Everything in the known range is deleted: continue behind it.
             return Err(Need::Slice { dir, after: until, rows: SLICE_ROWS }.into());
         }
         Ok(listing)

@@ -315,7 +315,7 @@ impl Namespace {
         self.realms.elsewhere.clear();
     }
 
-    /// A directory ended: its policy with it. What it was stays in the history.
+    /// A directory ended: its policy with it. The policy stays in the history.
     pub(crate) fn end_policy(&mut self, ino: Ino) {
         if self.policy_count > 0 && self.policies.value(PolicyKey(ino)).is_some() {
             self.policies.change(PolicyKey(ino), &mut self.dirty, false, |v| *v = None);

@@ -81,7 +81,7 @@ pub fn plate_row_key(tag: u8, rest: &[u8]) -> Vec<u8> {
     row_key(PLATE, tag, rest)
 }
 
-/// What a row of the plate itself has behind its tag; `None` if the key is not of such a row.
+/// The bytes after the tag in the key of a row of the plate itself; `None` if the key is not of such a row.
 pub fn rest_of_plate_row(key: &[u8], tag: u8) -> Option<&[u8]> {
     key.strip_prefix(&plate_row_key(tag, &[])[..])
 }
@@ -245,7 +245,7 @@ pub(crate) fn encode_entry(ino: Ino, kind: Kind, position: Position) -> Vec<u8> 
     v
 }
 
-/// What the key of an entry's row says: hash, name.
+/// The hash and the name in the key of an entry's row.
 pub(crate) fn decode_entry_key(key: &[u8]) -> Result<(u64, Name), Malformed> {
     let bad = Malformed { expected: "an entry row" };
     let rest = key.get(INODE_KEY_BYTES..).ok_or(bad.clone())?;

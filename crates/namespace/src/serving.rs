@@ -99,7 +99,7 @@ impl Namespace {
         let (found, all) = self.entry_rows(dir, after, until, rows.clamp(1, SLICE_ROWS) as usize);
         let exhausted = all && until == u64::MAX;
         if found.is_empty() && !exhausted {
-            // Everything in the known range is deleted: go on behind it.
+            // Everything in the known range is deleted: continue behind it.
             return Err(Need::Slice { dir, after: until, rows: SLICE_ROWS }.into());
         }
         Ok((found, exhausted))

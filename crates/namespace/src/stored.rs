@@ -26,7 +26,7 @@ use crate::values::Xattrs;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredInode {
     pub ino: Ino,
-    /// What it is, and what only inodes of that type have.
+    /// Its type, and the fields of that type only.
     pub node: Node,
     pub mode: Mode,
     /// The directory that holds its (latest) entry.
@@ -70,7 +70,7 @@ pub enum StoredRow {
     Entry {
         dir: Ino,
         name: Name,
-        /// What bears it.
+        /// The inode with that name.
         ino: Ino,
         kind: Kind,
         /// Position of the last change.
@@ -230,7 +230,7 @@ pub fn entry_row_key(dir: Ino, name: &Name) -> Vec<u8> {
     row::entry_key(dir, name.hash64(), name.as_bytes())
 }
 
-/// What the key of an entry's row says, whatever its value: directory and name. `None` if it is no such key.
+/// The directory and the name in the key of an entry's row, whatever its value. `None` if it is no such key.
 pub fn entry_of_key(key: &[u8]) -> Option<(Ino, Name)> {
     if row::tag_of(key) != Some(tag::ENTRY) {
         return None;

@@ -1,4 +1,4 @@
-//! Is what is in memory consistent with itself? For tests and simulation; `fsck` asks the same of the store.
+//! Consistency of the rows in memory, for tests and simulation; `fsck` checks the same in the store.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::inode::{COMPLETE, INLINE, MAPPED, OF_XATTRS, xattr_flags};
 use crate::namespace::Namespace;
 use crate::values::{ChunkKey, ContentKey, OrphanKey, XattrsKey};
 
-/// What is wrong.
+/// An inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inconsistency {
     /// An entry names an inode that does not exist.
@@ -23,17 +23,17 @@ pub enum Inconsistency {
     /// The number of names is not what the inode says.
     WrongLinkCount {
         ino: Ino,
-        /// What it says.
+        /// The recorded value.
         says: u32,
-        /// What there is.
+        /// The actual value.
         is: u32,
     },
     /// The number of entries is not what the directory says.
     WrongEntryCount {
         ino: Ino,
-        /// What it says.
+        /// The recorded value.
         says: u64,
-        /// What there is.
+        /// The actual value.
         is: u64,
     },
     /// No name, and not on the list of orphans.
@@ -41,33 +41,33 @@ pub enum Inconsistency {
     /// A directory's parent is not the directory that holds its entry.
     WrongParent {
         ino: Ino,
-        /// What it says.
+        /// The recorded parent.
         says: Ino,
     },
     /// Bytes of content are not what the inode says.
     WrongAllocation {
         ino: Ino,
-        /// What it says.
+        /// The recorded value.
         says: u64,
-        /// What there is.
+        /// The actual value.
         is: u64,
     },
     /// Content past the end of the file.
     PastEnd { ino: Ino },
-    /// What the inode says of its extended attributes and access control lists is not what there is.
+    /// The inode's flags about its extended attributes and access control lists do not match them.
     WrongAttributes { ino: Ino },
     /// The number of inodes is not what the namespace says.
     WrongInodeCount {
-        /// What it says.
+        /// The recorded value.
         says: u64,
-        /// What there is.
+        /// The actual value.
         is: u64,
     },
 }
 
 impl Namespace {
-    /// Checks everything that can be judged from what is in memory; what was evicted is not judged. Takes time in
-    /// proportion to what is in memory.
+    /// Checks everything that can be judged from the rows in memory; evicted rows are not judged. Takes time in
+    /// proportion to the rows in memory.
     pub fn validate(&self) -> Vec<Inconsistency> {
         let mut found = Vec::new();
         let resident = self.resident();

@@ -8,7 +8,7 @@
 //!                                       └─▶ checkpoints, eviction, late fetches, crashes
 //! ```
 //!
-//! What both implement, in the order of the checks: the first that fails is the refusal. "Search" is execute
+//! The rules that both implement, in the order of the checks: the first that fails is the refusal. "Search" is execute
 //! permission on a directory, "change" is write and execute. Capabilities
 //! pass the checks that they pass on Linux, over the inodes of their user namespace; root has those that it says.
 //!

@@ -245,7 +245,7 @@ fn a_directory_takes_its_policy_with_it() {
     assert_eq!(t.with_rows(|ns| ns.attr(b)).unwrap().kind, Kind::Dir);
 }
 
-/// What an inode says of its access control lists is what there is, also where a merge makes a file as it was.
+/// An inode's flags about its access control lists match the lists, also where a merge makes a file as it was.
 #[test]
 fn a_file_that_is_reverted_has_the_lists_that_it_had() {
     let mut tree = Tree::new();

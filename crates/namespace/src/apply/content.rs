@@ -208,7 +208,7 @@ impl Namespace {
         });
     }
 
-    /// What changes of a map mean for the file's size on disk, for references, and for garbage.
+    /// Applies the effects of map changes on the file's size on disk, references, and garbage.
     fn settle(&mut self, ino: Ino, mut fx: Effects, position: Position) {
         let inode = self.changing(ino, position);
         inode.node.set_bytes(inode.content_bytes().wrapping_add_signed(fx.allocated_delta));

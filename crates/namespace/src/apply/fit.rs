@@ -1,5 +1,5 @@
 //! Whether an event fits the state: for replay, where journal and store may disagree (a tool erased events, a directory
-//! was mixed up). What [`Namespace::apply`] would panic at, or make a directory lie by, is named instead.
+//! was mixed up). An event at which [`Namespace::apply`] would panic, or make a directory lie, is reported instead.
 
 use std::fmt;
 
@@ -60,10 +60,10 @@ impl Namespace {
     /// empty.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The misfit.
     pub fn fit(&self, event: &Event, position: Position, shards: u16) -> Result<(), Misfit> {
         if let Event::Parent { .. } = event {
-            // Whatever became of the inode since.
+            // It fits whether or not the inode still exists.
             return Ok(());
         }
         let footprint = event.footprint();

@@ -68,7 +68,7 @@ impl Namespace {
         }
     }
 
-    /// The directory of a part was removed with what is in it.
+    /// The directory of a part was removed with its content.
     pub(super) fn apply_detached(&mut self, ino: Ino, time: Time, position: Position) {
         if self.owns(ino) {
             let part = self.changing(ino, position);

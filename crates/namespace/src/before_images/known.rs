@@ -15,12 +15,12 @@ use crate::namespace::Namespace;
 use crate::row;
 use crate::values::Xattrs;
 
-/// What a decoupled client knows of a file.
+/// A file as a decoupled client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnownFile {
     /// No images are kept for it (nothing is merged, or others made the file): so it is not known.
     Unknown,
-    /// What is there: others changed at most its names.
+    /// As it is now: others changed at most its names.
     AsItIs,
     /// It was so, and others changed it.
     Was(Box<Reverted>),
@@ -96,7 +96,7 @@ impl Namespace {
         Ok(if is_same { OldContent::Same } else { OldContent::Inline(bytes) })
     }
 
-    /// What undoes a change of a file's content: how the chunks, or the inline content, are that `to` replaces.
+    /// The inverse of a change of a file's content: the chunks, or the inline content, that `to` replaces.
     ///
     /// # Errors
     /// [`Fault::Missing`] only.

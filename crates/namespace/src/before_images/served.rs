@@ -81,7 +81,7 @@ impl Namespace {
         Ok(found)
     }
 
-    /// What merges of a decoupling ask beside the rows of the subtree, as rows: the decoupling, the policies of `borders`, the images after
+    /// Rows that merges of a decoupling need beside those of the subtree: the decoupling, the policies of `borders`, the images after
     /// the key `after` (at most about `bytes_max` of them); and whether there are no more.
     pub fn remembered(&self, id: RealmId, borders: &[Ino], after: &[u8], bytes_max: usize) -> (Rows, bool) {
         let mut rows = Rows::new();
@@ -105,8 +105,8 @@ impl Namespace {
         (rows, true)
     }
 
-    /// References of a block, for a client that may know extents which are in images only: never fewer than it knows. What is too
-    /// many keeps a block from being garbage there, where nothing is swept.
+    /// References of a block, for a client that may know extents which are in images only: never fewer than it knows. A surplus
+    /// keeps a block from being garbage there, where nothing is swept.
     fn counted_for(&self, block: BlockId, rows: Rows, id: u32) -> Rows {
         let images = &self.dirty.before_images;
         let knows_more = [tag::CHUNK, tag::KEPT_CHUNK].iter().any(|kind| images.has_any(id, Some(*kind)));
@@ -171,7 +171,7 @@ impl Namespace {
         row.filter(|value| is_known(value) || is_shared(value))
     }
 
-    /// The row of an inode, with as many entries as its client sees if others changed what is in it, too.
+    /// The row of an inode, with as many entries as its client sees if others changed its entries, too.
     fn counted_at_base(&self, key: &[u8], value: Vec<u8>, id: u32, map: &MergeMap) -> Result<Vec<u8>, Fault> {
         let dir = ino_of(key);
         let (Some(_), Ok(mut inode)) = (self.dirty.before_images.get(id, key), Inode::decode(dir, &value))

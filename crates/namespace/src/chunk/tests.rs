@@ -41,7 +41,7 @@ struct World {
 }
 
 impl World {
-    /// What the namespace does with the effects of one event on one file.
+    /// Applies the effects of one event on one file as the namespace does.
     fn settle(&mut self, file: usize, mut fx: Effects) {
         self.allocated[file] += fx.allocated_delta;
         for b in fx.dropped.drain(..) {

@@ -33,7 +33,7 @@ const HEAD_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
 const NO_ID: u32 = u32::MAX;
 
-/// What an entry of a list is about. The numbers are Linux's.
+/// The subject of an entry of a list. The numbers are Linux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AclTag {
     Owner,
@@ -74,7 +74,7 @@ impl AclTag {
 /// An entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// What it is about.
+    /// Its subject.
     pub tag: AclTag,
     /// Rights (bits of [`chiton_types::access`]).
     pub rights: u8,
@@ -227,8 +227,8 @@ impl Acl {
         Ok(!belongs && mode.0 as u8 & 7 & want == want)
     }
 
-    /// What an inode made with `mode` in a directory with this default list is given: its mode, and its access list if
-    /// the mode does not say it all.
+    /// The mode and access list that an inode made with `mode` in a directory with this default list is given. No list if
+    /// the mode says it all.
     pub fn inherited(&self, mode: Mode) -> (Mode, Option<Acl>) {
         let bits = self.mode() & mode.0;
         let mode = Mode(mode.0 & !0o777 | bits);

@@ -8,7 +8,7 @@ use super::{either, is_owner, may, require};
 use crate::fault::Fault;
 use crate::plan::{InodeFacts, PlanState};
 
-/// What a change of attributes comes to; `None` leaves what was.
+/// The result of a change of attributes; `None` leaves an attribute as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Changed {
     pub mode: Option<Mode>,

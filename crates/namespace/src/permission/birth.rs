@@ -6,7 +6,7 @@ use super::Acl;
 use crate::fault::Fault;
 use crate::plan::InodeFacts;
 
-/// What is to be made.
+/// An inode to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Newborn {
     pub kind: Kind,
@@ -17,7 +17,7 @@ pub struct Newborn {
     pub umask: u16,
 }
 
-/// What it is born with, beside the owner: that is the caller.
+/// The attributes of a new inode, beside the owner, who is the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birth {
     pub mode: Mode,

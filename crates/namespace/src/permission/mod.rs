@@ -57,7 +57,7 @@ fn list<S: PlanState>(state: &S, inode: &InodeFacts, flag: u8, name: &[u8]) -> R
         return Ok(None);
     }
     let value = state.xattrs(inode)?.and_then(|xattrs| xattrs.0.get(name));
-    // What is no list was not put there by `plan`: nobody is let in by it.
+    // An invalid list was not put there by `plan`: it lets nobody in.
     Ok(Acl::decode(value.map_or(&[], |value| value)).map_err(|_| Refusal::Io)?)
 }
 
@@ -140,7 +140,7 @@ pub(crate) mod tests {
         let state = OnlyXattrs::default();
         let cred = Cred::ROOT;
         let with = |kind, flags| InodeFacts { flags, ..inode(kind, 0o777, 0, 0) };
-        // What an immutable inode refuses, and what an append-only one does.
+        // The refusals of an immutable inode, and of an append-only one.
         let check =
             |of: fn(&OnlyXattrs, &Cred, &InodeFacts) -> Result<(), Fault>, kind, immutable, append_only| {
                 let refused = |flags| of(&state, &cred, &with(kind, flags)) == KEPT;

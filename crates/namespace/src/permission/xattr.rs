@@ -92,7 +92,7 @@ pub fn may_read_xattr<S: PlanState>(
 /// Whether a list of attributes shows this name.
 ///
 /// # Errors
-/// What must be known first.
+/// [`Fault::NeedGroups`] if the caller's capabilities must be known first.
 pub fn may_list_xattr(cred: &Cred, name: &[u8]) -> Result<bool, Fault> {
     if !name.starts_with(b"trusted.") {
         return Ok(true);

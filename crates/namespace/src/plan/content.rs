@@ -72,7 +72,7 @@ fn only_appends<S: PlanState>(state: &S, inode: &InodeFacts, body: &Body, size: 
     }
 }
 
-/// What was appended at `end`, where the end of the file is now, and the size then. The bytes below belong to a state of the
+/// Moves an append at `end` to where the end of the file is now, with the size then. The bytes below belong to a state of the
 /// file that is no more.
 fn appended<S: PlanState>(
     state: &S,

@@ -43,11 +43,11 @@ pub struct Context<'a> {
     pub offered: Ino,
     /// Whether any session has the inode open. A client, which cannot know, must not rely on [`chiton_model::Gone::orphan`].
     pub is_open: &'a dyn Fn(Ino) -> bool,
-    /// The server frees what is in a removed tree: also what is immutable there.
+    /// The server frees the content of a removed tree: also immutable inodes there.
     pub frees: bool,
 }
 
-/// What a successful plan says beside its events.
+/// The results of a successful plan beside its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Planned {
     /// The inode that the operation is about.

@@ -123,7 +123,7 @@ pub(super) fn present<S: PlanState>(state: &S, dir: &InodeFacts, name: &Name) ->
     state.entry(dir, name)?.ok_or(Refusal::NotFound.into())
 }
 
-/// What becomes of an inode that is about to lose one name (a directory: its only one). Content in blocks is
+/// The fate of an inode that is about to lose one name (a directory: its only one). Content in blocks is
 /// never freed in the same event, because that may take many steps.
 pub(super) fn gone_without_name(victim: &InodeFacts, ctx: &Context<'_>) -> Option<Gone> {
     if victim.kind != Kind::Dir && victim.nlink > 1 {

@@ -36,7 +36,7 @@ pub(super) fn extend<S: PlanState>(state: &S, out: &mut Vec<Event>, from: usize)
             for ino in others(state, &state.inode(removed)?)? {
                 out.push(match state.is_empty(&state.inode(ino)?)? {
                     true => Event::Reclaim { ino, from_chunk: 0 },
-                    // The directory is removed with what is in it.
+                    // The directory is removed with its content.
                     false => Event::Detached { ino, time },
                 });
             }

@@ -35,7 +35,7 @@ pub(super) fn rename<S: PlanState>(
     if from != to && source.kind == Kind::Dir {
         match way_up(state, source.ino, &to_dir)? {
             WayUp::Meets => return Err(Refusal::Invalid.into()),
-            // The server frees that tree: a directory that came into it now would go with it, whoever owns what is in it.
+            // The server frees that tree: a directory that came into it now would go with it, whoever owns its content.
             WayUp::Removed(top) if top != to => return Err(Refusal::NotFound.into()),
             WayUp::Removed(_) | WayUp::Root => {}
         }

@@ -1,4 +1,4 @@
-//! What `plan` reads: the namespace of a server, or what a client knows of it under its leases.
+//! The state that `plan` reads: the namespace of a server, or what a client knows of it under its leases.
 //!
 //! ```text
 //!   Namespace          every row is in memory or can be fetched ─┐
@@ -26,7 +26,7 @@ pub enum ContentIn {
     Blocks,
 }
 
-/// What decisions look at in an inode.
+/// The fields of an inode that decisions depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeFacts {
     pub ino: Ino,
@@ -62,7 +62,7 @@ impl InodeFacts {
         self.flags & Attr::APPEND_ONLY != 0
     }
 
-    /// What it is stays: attributes, and the names that it has.
+    /// It must stay as it is: attributes, and names.
     pub fn is_kept(&self) -> bool {
         self.flags & Attr::SETTABLE != 0
     }

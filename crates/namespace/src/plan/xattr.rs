@@ -64,8 +64,8 @@ fn has_room<S: PlanState>(state: &S, inode: &InodeFacts, name: &[u8], value: &[u
     if fits { Ok(()) } else { Err(Refusal::NoSpace.into()) }
 }
 
-/// An access control list. What the mode says of an access list becomes the mode, and if that is all, no list is
-/// kept. An empty list removes what was there.
+/// An access control list. The entries that the mode can express become the mode, and if that is all, no list is
+/// kept. An empty list removes the present one.
 fn set_list<S: PlanState>(
     state: &S,
     inode: &InodeFacts,

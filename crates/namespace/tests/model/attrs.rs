@@ -181,7 +181,7 @@ impl Model {
     }
 }
 
-/// Owner, group and others once, in the order of the tags, and a mask if somebody is named.
+/// Owner, group and others once, in the order of the tags, and a mask if there are named entries.
 fn is_valid(entries: &[(u16, u16, u32)]) -> bool {
     let tags: Vec<u16> = entries.iter().map(|(tag, ..)| *tag).collect();
     let unnamed: Vec<u16> = tags.iter().copied().filter(|tag| ![2, 8].contains(tag)).collect();
@@ -275,7 +275,7 @@ impl Node {
         }
     }
 
-    /// What a write or chown by one who is not root clears.
+    /// Clears the bits that a write or chown by a caller other than root clears.
     pub(crate) fn kill_setid(&mut self) {
         if self.kind == Kind::Dir {
             return;

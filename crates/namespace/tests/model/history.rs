@@ -78,7 +78,7 @@ impl History {
         match (expect, found) {
             (Err(expect), found) => {
                 assert_eq!(found.map(|(outcome, _)| outcome), Err(expect), "{}", context());
-                // What it would have written is nowhere.
+                // The blocks that it would have written are nowhere.
                 new_blocks(op).for_each(|block| drop(self.model.blocks.remove(&block)));
             }
             (Ok(expect), Err(found)) => panic!("{} is refused as {found:?}, not {expect:?}", context()),
@@ -103,7 +103,7 @@ impl History {
         }
     }
 
-    /// Whatever looks different now is among what the events say that they touch.
+    /// Every inode that looks different now is among those that the events report as touched.
     fn check_touched(&self, before: &BTreeMap<Ino, Attr>, events: &[Event]) {
         let mut touched = Vec::new();
         Namespace::touched(events, &mut touched);
@@ -172,7 +172,7 @@ impl History {
             Paging::FetchEarly { ino, what } => {
                 let ino = self.any(*ino);
                 let chunk = u32::from(what / 8) % 3;
-                // A runtime fetches what it was told to, which fits the type of the inode.
+                // A runtime fetches the rows asked for, which fit the type of the inode.
                 let need = match (what % 5, self.model.nodes.get(&ino).map(|n| n.kind)) {
                     (0, _) | (_, None) => Need::Inode(ino),
                     (1, _) => Need::Xattrs(ino),

@@ -1,5 +1,5 @@
 //! The model's state: a map of inodes and nothing derived. Link counts, sizes and allocation are counted anew
-//! whenever somebody asks, so that there is no bookkeeping that could be wrong.
+//! whenever they are asked for, so that there is no bookkeeping that could be wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use chiton_types::{
 pub(crate) enum Content {
     /// Within the inode; may be shorter than the size.
     Inline(Vec<u8>),
-    /// The bytes that are mapped, by offset. What is not here is a hole.
+    /// The bytes that are mapped, by offset. A missing offset is a hole.
     Blocks(BTreeMap<u64, u8>),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) offered: Ino,
 }
 
-/// What the model expects an operation to answer.
+/// The answer that the model expects from an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) subject: Option<Ino>,
@@ -157,7 +157,7 @@ impl Model {
         at == above
     }
 
-    /// What `stat` shows; the position is not the model's to know.
+    /// The attributes that `stat` shows; the position is not the model's to know.
     pub(crate) fn attr(&self, ino: Ino) -> Attr {
         let node = &self.nodes[&ino];
         let allocated = match (&node.content, node.kind) {
@@ -195,7 +195,7 @@ impl Model {
         (0..e.len).map(|n| (e.offset + u64::from(n), payload[(e.block_offset + n) as usize])).collect()
     }
 
-    /// What is open, or has content in blocks, stays without a name.
+    /// An inode that is open, or has content in blocks, stays without a name.
     fn stays(&self, ino: Ino) -> bool {
         self.open.contains(&ino) || matches!(self.nodes[&ino].content, Content::Blocks(_))
     }

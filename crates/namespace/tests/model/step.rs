@@ -1,4 +1,4 @@
-//! What histories are made of. A step names inodes and names by numbers that are resolved against the state of the
+//! The steps of histories. A step names inodes and names by numbers that are resolved against the state of the
 //! moment, so that most steps hit something and a history stays meaningful when it shrinks.
 
 use proptest::collection::vec;
@@ -134,11 +134,11 @@ pub(crate) struct Piece {
     pub(crate) gap: u8,
     pub(crate) len: u8,
     pub(crate) is_hole: bool,
-    /// The block of the piece before goes on, else a new one.
+    /// The block of the piece before continues, else a new one.
     pub(crate) same_block: bool,
 }
 
-/// What only a cache over a store knows.
+/// Steps for a cache over a store only.
 #[derive(Clone, Debug)]
 pub(crate) enum Paging {
     Begin,

@@ -95,7 +95,7 @@ impl Subject {
         })?;
         for event in &events {
             assert_eq!(self.ns.needs(event), [], "after its plan, {event:?} needs rows");
-            // Some tests go on from a store that has seen higher positions.
+            // Some tests continue from a store that has seen higher positions.
             assert_eq!(
                 self.ns.fit(event, Position(u64::MAX), SHARDS_DEFAULT),
                 Ok(()),
