@@ -1,4 +1,4 @@
-//! What events set in the attributes of an inode: in one place for the namespace, which keeps inodes, and for a client that knows
+//! The attributes of an inode that events set: in one place for the namespace, which keeps inodes, and for a client that knows
 //! attributes before its server does.
 
 use chiton_types::{Attr, Mode, Position, Time};

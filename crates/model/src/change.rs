@@ -1,10 +1,10 @@
-//! What operations say of the changes that they ask for.
+//! The changes that operations ask for.
 
 use chiton_types::{Kind, Mode, Time};
 
 use crate::extent::Extent;
 
-/// What the writer of new content knows of the file.
+/// How much the writer of new content knows of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hold {
     /// Nothing: others may have changed it meanwhile.
@@ -20,7 +20,7 @@ pub enum Hold {
     Appended(u64),
 }
 
-/// What [`crate::Op::Make`] makes.
+/// The inode that [`crate::Op::Make`] makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Make {
     /// A regular file with its content, at most [`crate::INLINE_BYTES_MAX`].
@@ -42,7 +42,7 @@ pub enum Make {
     },
 }
 
-/// What a rename does with what bears the new name.
+/// How a rename treats the inode that bears the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RenameHow {
@@ -83,7 +83,7 @@ impl RenameHow {
     }
 }
 
-/// What a setxattr expects.
+/// The attribute that a setxattr expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum XattrHow {
@@ -116,7 +116,7 @@ pub enum SetTime {
     At(Time),
 }
 
-/// What [`crate::Op::SetAttr`] changes; `None` leaves it.
+/// The changes of [`crate::Op::SetAttr`]; `None` leaves the attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AttrChange {
     /// chmod.

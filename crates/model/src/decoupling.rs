@@ -18,7 +18,7 @@ pub const DECOUPLING_TEXT_BYTES_MAX: usize = 16 << 10;
 type ShortText = Max<String, DECOUPLING_TEXT_BYTES_MAX>;
 
 number! {
-    /// What happens to others in the subtree meanwhile.
+    /// How operations of others in the subtree are treated meanwhile.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Interference "what happens to others" {
         /// They act on the global namespace.
@@ -52,14 +52,14 @@ record! {
         pub journal_at: String as ShortText,
         /// The policy that holds in it: a complete text that nobody here reads.
         pub policy: Vec<u8> as Max<u8, POLICY_BYTES_MAX>,
-        /// What happens to others.
+        /// How operations of others are treated.
         pub interference: Interference,
         /// It ends with its owner's session: nothing of it survives the client.
         pub is_fleeting: bool,
         pub since: Time,
         /// How far merging is.
         pub state: MergeState,
-        /// What merging remembers, with root, base and writer.
+        /// The memory of merging, with root, base and writer.
         pub map: MergeMap,
     }
 }
@@ -109,7 +109,7 @@ record! {
     pub struct MergedUpTo "realm, state, map" {
         pub id: RealmId,
         pub state: MergeState,
-        /// What it remembers.
+        /// Its memory.
         pub map: MergeMap,
     }
 }

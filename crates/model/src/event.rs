@@ -265,7 +265,7 @@ events! {
 
     /// A name moved; what bore the new name is replaced or exchanged.
     4 "rename" Rename {
-        /// What bore the new name.
+        /// The inode that bore the new name.
         over: Over,
         /// The type of the inode that moves.
         kind: Kind,
@@ -740,7 +740,7 @@ events! {
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS) }
     text { format!("part {ino} has no names from now on") }
 
-    /// The directory of a part was removed with what is in it. The part is an orphan from now on, and its plate frees its names.
+    /// The directory of a part was removed with its content. The part is an orphan from now on, and its plate frees its names.
     39 "detached" Detached {
         ino: Ino => "inode",
         time: Time => "time_ns",

@@ -42,7 +42,7 @@ pub trait Code<T> {
     /// Fewest bytes that it takes.
     const BYTES_MIN: usize;
 
-    /// What `docs/formats.md` calls it.
+    /// Its form in `docs/formats.md`.
     fn form() -> String;
 
     /// Appends the encoding.
@@ -63,7 +63,7 @@ pub trait Code<T> {
         Ok(())
     }
 
-    /// What `docs/formats.md` calls a list of them.
+    /// The form of a list of them in `docs/formats.md`.
     fn form_all() -> String {
         format!("list of ({})", Self::form())
     }
@@ -97,9 +97,9 @@ pub trait Code<T> {
     }
 }
 
-/// How a value of type `T` is written as a tag byte and what follows: what two types are told apart by, in one byte of a message.
+/// How a value of type `T` is written as a tag byte and a rest. The tag also tells two types apart, in one byte of a message.
 pub trait Tagged<T> {
-    /// What `docs/formats.md` calls it.
+    /// Its form in `docs/formats.md`.
     fn form() -> String;
 
     /// The tag of this value.
@@ -149,7 +149,7 @@ pub trait Variants<T> {
 
 /// A type with a place in `docs/formats.md`.
 pub trait Listed {
-    /// What other types call it there.
+    /// Its name in the fields of other types there.
     const TITLE: &'static str;
 
     /// Its entries: one, or one of each tag.
@@ -441,7 +441,7 @@ tuples!(A: C = 0, B: D = 1, E: F = 2);
 /// Tags from here on are failures, where a result stands: below are those of what succeeded.
 pub const FAILURES: u8 = 128;
 
-// What succeeded goes with the position of its event, which stands behind the tag.
+// A success is written with the position of its event, which stands behind the tag.
 impl<T, C: Tagged<T>> Tagged<(Position, T)> for (Position, C) {
     fn form() -> String {
         format!("tag of {}, position, rest", C::form())

@@ -13,7 +13,7 @@
 
 use chiton_types::{Ino, Name};
 
-/// What an inode has to do with an operation or event.
+/// The part that an inode plays in an operation or event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A directory in which a name changes, or as if in which something is made.
@@ -50,9 +50,9 @@ impl Rows {
     pub const POLICY: Rows = Rows(16);
     pub const DECOUPLING: Rows = Rows(32);
 
-    /// What callers see: a lease of another client on an inode is in the way of a change.
+    /// The rows that callers see: a lease of another client on an inode is in the way of a change.
     pub const SEEN: Rows = Rows::ATTRS.and(Rows::XATTRS).and(Rows::CONTENT).and(Rows::POLICY);
-    /// What a decoupled client reads from rows, of which before-images are kept.
+    /// The rows that a decoupled client reads, of which before-images are kept.
     pub const IMAGED: Rows = Rows::ATTRS.and(Rows::XATTRS).and(Rows::CONTENT).and(Rows::BLOCKS);
 
     /// All of both.
@@ -76,7 +76,7 @@ impl Rows {
 pub struct InodeTouch {
     pub ino: Ino,
     pub role: Role,
-    /// What is written; nothing if the inode is only read.
+    /// The rows that are written; none if the inode is only read.
     pub writes: Rows,
 }
 
@@ -91,7 +91,7 @@ pub struct NameChange<'a> {
     pub after: Option<Ino>,
 }
 
-/// What an operation does with a name. Which inode bears it, only the state tells.
+/// The use of a name by an operation. Which inode bears the name is known only from the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameUse {
     /// Nothing bears it; it is given.
@@ -198,7 +198,7 @@ impl<N: Copy> Footprint<N> {
     /// Visits each inode that is there already, and whether something of it is written, until `visit` refuses.
     ///
     /// # Errors
-    /// What `visit` said.
+    /// The error of `visit`.
     pub fn visit<E>(&self, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
         let known = self.inodes().iter().filter(|touch| touch.role != Role::Newborn);
         known

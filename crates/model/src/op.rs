@@ -1,4 +1,4 @@
-//! What callers ask: operations, which change something, and what `plan` answers.
+//! The requests of callers: operations, which change something, and the outcomes of `plan`.
 //!
 //! The table below is the only place that knows all operations. From it come the type, the bytes (`docs/formats.md`,
 //! "Operation", which a test compares with it), JSON and the line for people, samples for tests, the counter, the
@@ -164,7 +164,7 @@ macro_rules! operations {
                 }
             }
 
-            /// What happens if it needs rows of other plates.
+            /// How it is carried out if it needs rows of other plates.
             pub fn across_plates(&self) -> AcrossPlates {
                 match self {
                     $(Op::$variant { $($field),+ } => AcrossPlates::$across_plates),+
@@ -311,7 +311,7 @@ operations! {
         from: Ino,
         /// Directory of the new name.
         to: Ino,
-        /// What happens to what is there.
+        /// How the inode at the new name is treated.
         how: RenameHow,
         from_name: Name,
         to_name: Name,
@@ -339,7 +339,7 @@ operations! {
     /// chmod, chown, truncate, utimens. It does not grow: `rm -r` may need a chmod first.
     6 ["setattr"] SetAttr {
         ino: Ino => "inode",
-        /// What to set.
+        /// The new attributes.
         change: AttrChange => "",
     }
     text { {
@@ -369,7 +369,7 @@ operations! {
         mtime: Time => "mtime_ns",
         /// Clear set-id bits as a write by one who is not root does.
         kill_setid: bool,
-        /// What the writer knows of the file.
+        /// How much the writer knows of the file.
         hold: Hold,
         body: Body,
     }

@@ -1,8 +1,8 @@
-//! What became of operations.
+//! Outcomes of operations.
 
 use chiton_types::{Attr, Ino, Time};
 
-/// What became of an operation that was carried out.
+/// The outcome of an operation that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// The inode that the operation was about (made, linked, renamed, changed, unlinked): its attributes

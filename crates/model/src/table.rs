@@ -10,7 +10,7 @@
 //!   } }
 //! ```
 //!
-//! A field is `name: Type`, or `name: Type as Codec` ([`crate::field`]). Documentation and attributes go on to the type.
+//! A field is `name: Type`, or `name: Type as Codec` ([`crate::field`]). Documentation and attributes are passed on to the type.
 //! `record_code!` gives a type that stands elsewhere its bytes.
 
 /// The codec of a field: the one that the table names, else the field's own type.

@@ -272,7 +272,7 @@ fn until(code: &str, ends: &[char]) -> Option<usize> {
     None
 }
 
-/// What stands between the braces of a match.
+/// The code between the braces of a match.
 fn body_of(code: &str) -> Option<&str> {
     let body = &code[until(code, &['{'])? + 1..];
     Some(&body[..until(body, &['}'])?])

@@ -18,7 +18,7 @@ fn drawn() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// What each of them can do.
+/// The methods that each of them has.
 trait Entry: Variants<Self> + PartialEq + std::fmt::Debug + Sized {
     fn encode(&self, out: &mut Vec<u8>);
     fn decode(from: &mut Take<'_>) -> Result<Self, Malformed>;

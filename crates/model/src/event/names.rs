@@ -8,7 +8,7 @@ use crate::choice_code;
 use crate::field::Shown;
 use crate::text::kind_name;
 
-/// What bore the new name of a rename.
+/// The inode that bore the new name of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     Nothing,

@@ -1,4 +1,4 @@
-//! What operations say of the changes that they ask for.
+//! The changes that operations ask for.
 //!
 //! By hand where a set of bits says what follows.
 

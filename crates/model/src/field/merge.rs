@@ -1,4 +1,4 @@
-//! What merges remember, and what clients and servers exchange about them.
+//! The memory of merges, and the messages of clients and servers about it.
 
 use chiton_types::codec::{Malformed, Put};
 use chiton_types::{Ino, Name, Position};

@@ -1,4 +1,4 @@
-//! What became of operations: a set of bits, and what they say is there.
+//! Outcomes of operations: a set of bits, and the fields that the bits announce.
 //!
 //! By hand, since the bits stand before the position of the event, in the place of the tag by which a result is told from a
 //! failure.

@@ -1,14 +1,14 @@
-//! What can contradict what, and who prevails: one table.
+//! Which changes contradict which, and which side prevails: one table.
 //!
 //! Principles: the decoupled side has priority (Cudele III-C); a directory of others is never destroyed, it is moved
 //! aside or stays; a file that neither side removed is there; the content of a file is that of one side, whole; under
-//! `keep_both` nothing of others is lost at all. What others did and ours agreed with ([`super::Settled`]) is no conflict.
+//! `keep_both` nothing of others is lost at all. A change of others with which ours agreed ([`super::Settled`]) is no conflict.
 
 use std::fmt;
 
 use chiton_types::{Ino, Name};
 
-/// What to do with conflicts (the policy's key `on_conflict`).
+/// How conflicts are treated (the policy's key `on_conflict`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum OnConflict {
@@ -32,7 +32,7 @@ impl OnConflict {
     }
 }
 
-/// What was done on one side to the thing in question, or what it was at the base.
+/// The state of the name or inode at the base, or the change of one side to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// There was no such name.
@@ -107,7 +107,7 @@ pub enum ConflictKind {
     FileMoved,
 }
 
-/// What became of a conflict.
+/// The outcome of a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resolution {
     /// Ours is in its place, whole; what theirs did to it is gone.
@@ -120,7 +120,7 @@ pub enum Resolution {
     Merged,
     /// Ours is applied to what theirs left.
     Together,
-    /// What theirs removed is there again, with ours.
+    /// The inode that theirs removed is there again, with ours.
     Restored,
     /// Theirs stays as it is.
     Theirs,
@@ -202,7 +202,7 @@ impl ConflictKind {
         matches!(self, K::EditEdit | K::FileFile | K::EditFile | K::AttrFile)
     }
 
-    /// What happened, for people.
+    /// A description for people.
     pub fn meaning(self) -> &'static str {
         match self {
             ConflictKind::FileFile => {
@@ -242,7 +242,7 @@ impl ConflictKind {
         }
     }
 
-    /// What there was at the base, what ours did, what theirs did.
+    /// The state at the base, the change of ours, the change of theirs.
     pub fn versions(self) -> [Version; 3] {
         use ConflictKind as K;
         use Version as V;
@@ -275,7 +275,7 @@ impl ConflictKind {
 pub struct Conflict {
     /// How they contradict.
     pub kind: ConflictKind,
-    /// What was done about it.
+    /// How it was resolved.
     pub resolution: Resolution,
     /// Where, from the decoupled subtree's root, without a `/` before it. Empty: the root itself.
     pub path: Vec<u8>,
@@ -355,7 +355,7 @@ mod tests {
             for on_conflict in OnConflict::ALL {
                 assert!(!edits || kind.resolution(on_conflict) != Resolution::Together, "{kind:?}");
             }
-            // ... and no directory of others, nor what is in it, under overwrite.
+            // ... and no directory of others, nor its content, under overwrite.
             let over = kind.resolution(OnConflict::Overwrite);
             if matches!(theirs, Version::NewDir | Version::Filled) {
                 assert!(matches!(over, Resolution::TheirsAside | Resolution::Theirs), "{kind:?}");

@@ -45,9 +45,9 @@ pub struct MergeMap {
     /// Lower numbers that other decouplings of the directory held at the base and had made nothing with: an inode that has
     /// one was born after the base, too. Half-open, in order.
     unborn: Vec<(Ino, Ino)>,
-    /// What others did stands here although the last change of the row is ours: directories that ours removed and that are
+    /// Changes of others stand here although the last change of the row is ours: directories that ours removed and that are
     /// still there, because others put something into them; files that others changed, of which ours moved, added or took
-    /// names since. Ours has not seen it.
+    /// names since. Ours has not seen the changes.
     standing: BTreeSet<Ino>,
     /// Files of others, as they were when the decoupled side looked at them: what it made of that is in its own.
     settled: BTreeMap<Ino, (Position, Settled)>,
@@ -109,12 +109,12 @@ impl MergeMap {
         first > end || self.ranges.get(at).is_some_and(|r| r.first < end)
     }
 
-    /// What to do with conflicts.
+    /// How conflicts are treated.
     pub fn on_conflict(&self) -> OnConflict {
         self.on_conflict
     }
 
-    /// Something else is done with conflicts from now on.
+    /// Conflicts are treated otherwise from now on.
     pub fn set_on_conflict(&mut self, on_conflict: OnConflict) {
         self.on_conflict = on_conflict;
     }
@@ -143,7 +143,7 @@ impl MergeMap {
         self.gone.insert(place);
     }
 
-    /// What ours has under a contested name is at `now` from here on.
+    /// The inode of ours under a contested name is at `now` from here on.
     pub fn note_placed(&mut self, ino: Ino, contested: &Place, now: &Place) {
         self.contested.forget(ino, contested);
         if contested != now {
@@ -242,7 +242,7 @@ impl MergeMap {
 
     /// Whether the event at `position` is this decoupling's own.
     pub fn is_own(&self, position: Position) -> bool {
-        // Most rows that a merge meets were changed last by itself, a moment ago.
+        // Most rows that a merge meets were changed last by the merge itself, a moment ago.
         match self.own.last() {
             Some(&(start, end)) if position >= start => return position < end,
             None => return false,
@@ -333,7 +333,7 @@ impl MergeMap {
         self.unborn.sort_unstable();
     }
 
-    /// What others did to this stands, although the last change of its row is, or becomes, ours.
+    /// The change of others to this stands, although the last change of its row is, or becomes, ours.
     pub fn note_standing(&mut self, ino: Ino) {
         self.standing.insert(ino);
     }
@@ -343,7 +343,7 @@ impl MergeMap {
         self.standing.contains(&ino)
     }
 
-    /// What others did to this was met.
+    /// The change of others to this was met.
     pub fn met(&mut self, ino: Ino) {
         self.standing.remove(&ino);
     }
@@ -359,7 +359,7 @@ impl MergeMap {
         self.settled.get(&ino) == Some(&(Settled::REMOVED, Settled::Same))
     }
 
-    /// What came of a file of others, if it is as ours saw it.
+    /// The outcome for a file of others, if it is as ours saw it.
     pub fn settled(&self, theirs: Ino, changed: Position) -> Option<Settled> {
         let (position, how) = self.settled.get(&theirs)?;
         (*position == changed).then_some(*how)

@@ -1,4 +1,4 @@
-//! What merges record: the decoupling's map, how far a merge is, conflicts and what is done with them.
+//! The records of merges: the decoupling's map, how far a merge is, conflicts and how they are treated.
 
 mod conflict;
 mod contested;

@@ -1,4 +1,4 @@
-//! What became of a file of others that the decoupled side looked at before the merge, and met in its own content.
+//! The outcome for a file of others that the decoupled side looked at before the merge, and met in its own content.
 //!
 //! ```text
 //!   client: reads base, ours, theirs ─▶ writes what comes of it as its own ─▶ durable ─▶ Settle(theirs, its position)
