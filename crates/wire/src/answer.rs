@@ -26,7 +26,7 @@ choice! {
 }
 
 choice! {
-    /// What a request is answered with, if it does not fail.
+    /// The answer to a request that does not fail.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Answer "answer" {
         /// It is done, and there is nothing to report.
@@ -36,7 +36,7 @@ choice! {
             /// Position of its last event; 0: the journal holds nothing of it (it changed nothing, or its policy has it so), and
             /// it is not to be sent again.
             position: Position,
-            /// What became of it.
+            /// Its outcome.
             outcome: Outcome,
             /// The lease that the session now has on the inode of `outcome.attr`.
             lease: LeaseMode,
@@ -138,7 +138,7 @@ choice! {
         }
         /// The lock that conflicts, if any.
         10 Lock(lock: Option<Lock>)
-        /// What concerns decoupled realms.
+        /// Answers about decoupled realms.
         11 Realm(answer: RealmAnswer)
     }
 }
@@ -182,7 +182,7 @@ choice! {
             start: u64 as Fixed,
             /// One past the last byte covered.
             end: u64 as Fixed,
-            /// What is mapped there; the rest is holes.
+            /// The extents mapped there; the rest is holes.
             extents: Vec<Extent>,
         }
     }

@@ -17,7 +17,7 @@ pub const BATCH_OPS_MAX: usize = 16_384;
 type Ops = Max<Op, BATCH_OPS_MAX>;
 
 choice! {
-    /// What is asked.
+    /// The requested operation.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Call "call" {
         /// Carry out one operation. With `open` a file that is made or found counts as opened once by this session.
@@ -141,7 +141,7 @@ choice! {
         13 Admin {
             what: String,
         }
-        /// What concerns decoupled realms.
+        /// Calls about decoupled realms.
         16 Realm(call: Box<RealmCall>)
         /// Nothing: keeps the session alive.
         14 Ping

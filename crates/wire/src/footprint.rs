@@ -20,7 +20,7 @@ impl Call {
     /// Visits each inode that the call itself touches, and whether it changes something there, until `visit` refuses.
     ///
     /// # Errors
-    /// What `visit` said.
+    /// The error of `visit`.
     pub fn visit_footprint<E>(&self, mut visit: impl FnMut(Ino, bool) -> Result<(), E>) -> Result<(), E> {
         match self {
             Call::Query(query) => match query {

@@ -11,7 +11,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const IDENTITY_BYTES_MAX: usize = 256;
 
 number! {
-    /// What a connection carries. A session has two of them.
+    /// The kind of a connection. A session has two of them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Channel "a channel" {
         /// Requests and replies.
@@ -30,7 +30,7 @@ record! {
         pub version: u32 as Fixed,
         /// Which connection this is.
         pub channel: Channel,
-        /// The session to go on with, and its secret; `None` begins one (main channel only). Of a peer channel: the number of the
+        /// The session to resume, and its secret; `None` begins one (main channel only). Of a peer channel: the number of the
         /// server that speaks, and the identity of its file system.
         pub resume: Option<(SessionId, u64)> as Option<(SessionId, Fixed)>,
         /// Host, process and mount point of the client, for `status` and logs. At most 256 bytes.
@@ -99,7 +99,7 @@ choice! {
             filesystem: u64 as Fixed,
             /// Grows with each start of the server: a client that sees a new one re-declares opens and locks.
             boot: u64 as Fixed,
-            /// What a client caches is valid for no longer than this after the last word from the server, in milliseconds.
+            /// A client's cached state is valid for no longer than this after the last word from the server, in milliseconds.
             /// Neither this server nor the next, after a restart, lets others have what the session holds any sooner.
             session_ms: u32 as Fixed,
             /// Everything up to here is durable.

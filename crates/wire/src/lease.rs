@@ -5,7 +5,7 @@ use chiton_model::{number, record};
 use chiton_types::Ino;
 
 number! {
-    /// What a client may do with an inode without asking the server.
+    /// The rights of a client on an inode that it need not ask the server for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum LeaseMode "lease" {
         None = 0,

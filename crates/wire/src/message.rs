@@ -1,4 +1,4 @@
-//! What client and server say to each other.
+//! Messages between client and server.
 //!
 //! ```text
 //!  client ── Hello ───────────▶ server      once per connection; a session has two:

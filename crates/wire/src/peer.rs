@@ -1,4 +1,4 @@
-//! What plates say to each other. An operation that changes rows of several plates is decided by one of them: the others guard
+//! Messages between plates. An operation that changes rows of several plates is decided by one of them: the others guard
 //! their rows for it, and carry out its events afterwards.
 //!
 //! ```text
@@ -260,7 +260,7 @@ choice! {
         25 Carried {
             number: u64,
             passed: Resolved,
-            /// How it goes on from there; nothing if it ended.
+            /// How it continues from there; nothing if it ended.
             onward: Option<Walk>,
         }
         /// Asks about the subtree to which a client is limited. The answer waits for rows and births alone, so that operations that hold

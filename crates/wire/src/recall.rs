@@ -15,7 +15,7 @@ record! {
         /// Inode; [`Recall::EVERYTHING`]: each on which the client may hold a lease. A client that keeps a `Shared` one has sent its
         /// pending operations before it acknowledges.
         pub ino: Ino,
-        /// What the client may keep: `None`, or `Shared` (write back what is dirty, keep reading).
+        /// The lease that the client may keep: `None`, or `Shared` (write back what is dirty, keep reading).
         pub keep: LeaseMode,
         /// Not a recall: the client keeps what it has, and is to know of this before it acknowledges.
         pub grown: Option<Grown>,

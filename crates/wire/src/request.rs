@@ -31,7 +31,7 @@ pub struct Request {
     /// of one that was, the operations that succeeded are sent again one by one.
     pub again: Option<Again>,
     pub cred: Cred,
-    /// What is asked.
+    /// The requested operation.
     pub call: Call,
 }
 

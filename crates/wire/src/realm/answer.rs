@@ -35,7 +35,7 @@ choice! {
             /// The decoupling that it is in (no branch).
             decoupled: Option<Box<RealmInfo>>,
         }
-        /// What is in the way, if anything is.
+        /// The decoupling in the way, if there is one.
         9 BlockedBy(blocked: Option<Blocked>)
         /// All decouplings: to [`super::RealmCall::List`].
         7 Realms(realms: Vec<RealmInfo>)
@@ -45,7 +45,7 @@ choice! {
 }
 
 choice! {
-    /// What became of it.
+    /// The outcome of a call about an object.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum ObjectAnswer "what became of an object" {
         /// Stored; or another one is there.
@@ -76,7 +76,7 @@ record! {
 }
 
 record! {
-    /// What a client needs to work in a realm without the server.
+    /// The state that a client needs to work in a realm without the server.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Granted "grant" {
         /// To be shown with every call.
@@ -118,7 +118,7 @@ record! {
 }
 
 number! {
-    /// What others did to an inode or a name since the base.
+    /// The change of others to an inode or a name since the base.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Foreign "a change of others" {
         Same = 0,
@@ -130,7 +130,7 @@ number! {
 }
 
 record! {
-    /// What became of events.
+    /// The outcome of events.
     #[derive(Clone, Debug, PartialEq, Eq, Default)]
     pub struct Merged "merged" {
         /// How far merging is now: where the next call begins.
@@ -141,7 +141,7 @@ record! {
         pub skipped: u64,
         /// Events that a limit, or the border of the realm, forbade: each with the reason.
         pub lost: Vec<(u64, String)>,
-        /// What contradicted what others did.
+        /// Conflicts with changes of others.
         pub conflicts: Vec<Conflict>,
         /// The policy forbids conflicts, and there is one: nothing was merged from there on.
         pub stopped: bool,

@@ -109,11 +109,11 @@ choice! {
             /// Apply without asking what others did: only hostile or impossible events are refused.
             blind: bool,
         }
-        /// What is done with conflicts from now on, instead of what the policy says: [`super::RealmAnswer::Merged`] with how far
+        /// How conflicts are treated from now on, instead of as the policy says: [`super::RealmAnswer::Merged`] with how far
         /// merging is.
         10 Resolve {
             claim: Claim,
-            /// What is done.
+            /// How they are treated.
             on_conflict: OnConflict,
         }
         /// Takes or frees the merge lock of the directory: [`super::RealmAnswer::Merged`] with how far merging is, or
@@ -130,7 +130,7 @@ choice! {
             /// Files of others, the position of the last change of each, and what came of it; at most [`NEEDS_MAX`].
             files: Vec<(Ino, Position, Settled)> as Max<(Ino, Position, Settled), NEEDS_MAX>,
         }
-        /// The decoupling ends: [`super::RealmAnswer::Ended`]. What is not merged is dropped.
+        /// The decoupling ends: [`super::RealmAnswer::Ended`]. Changes that are not merged are dropped.
         6 End {
             /// Whose; by `force` the generation does not matter.
             claim: Claim,
@@ -149,8 +149,8 @@ choice! {
         7 Of {
             ino: Ino,
         }
-        /// What keeps others out of where an inode is: [`super::RealmAnswer::BlockedBy`]. Asked after [`chiton_types::Refusal::Busy`], so
-        /// that it need not be asked for each refusal.
+        /// The decoupling that keeps others out of where an inode is: [`super::RealmAnswer::BlockedBy`]. Asked after
+        /// [`chiton_types::Refusal::Busy`], so that it need not be asked for each refusal.
         11 BlockedBy {
             ino: Ino,
             /// A name in it, which may stand for the directory that is kept from others.
@@ -163,14 +163,14 @@ choice! {
             claim: Claim,
             /// Its name among those of the decoupling; of a list, what names begin with.
             name: String as ShortText,
-            /// What to do.
+            /// The action.
             action: ObjectCall,
         }
     }
 }
 
 choice! {
-    /// What to do with an object of a decoupled client. Each may be asked again: of a put that says "another is there", the
+    /// An action on an object of a decoupled client. Each may be asked again: of a put that says "another is there", the
     /// bytes show whether it is the client's own.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum ObjectCall "action" {
