@@ -25,7 +25,7 @@ use crate::view::ViewError;
 
 /// Plates that are asked at the same time.
 const ASKED_MAX: usize = 16;
-/// How long steps are tried again while plates move, and the time between, in which operations over several plates go on.
+/// How long steps are tried again while plates move, and the time between, in which operations over several plates continue.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often a plate is tried that cannot write, or that no server answers for: it may be about to move.

@@ -278,7 +278,7 @@ impl Compared {
         self.gone.iter().map(|ino| (*ino, Settled::REMOVED, Settled::Same))
     }
 
-    /// Our changes, each path with what is there in the end.
+    /// Our changes, each path with the state there in the end.
     pub(crate) fn changes_by_path(&self) -> Vec<Change> {
         let taken = gained(self.changes.iter());
         let is_taken = |change: &Change| taken.contains(path_of(change));

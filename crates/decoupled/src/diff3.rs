@@ -236,7 +236,7 @@ mod tests {
             prop_assert_eq!(merged(&base, &found, &theirs), Some(found.clone()));
             let hunks = |text| hunks(base.as_bytes(), text).expect("hunks that make the text");
             let (of_ours, of_theirs) = (hunks(ours.as_bytes()), hunks(theirs.as_bytes()));
-            // What both changed alike is one change.
+            // A change that both made alike is one change.
             if of_ours.iter().any(|hunk| of_theirs.contains(hunk)) {
                 return Ok(());
             }

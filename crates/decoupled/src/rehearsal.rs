@@ -45,7 +45,7 @@ pub(crate) struct Rehearsal<'a> {
     report: MergeReport,
 }
 
-/// How the events go on.
+/// How the events continue.
 enum Next {
     Further,
     /// The policy forbids a conflict.

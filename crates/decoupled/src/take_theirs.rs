@@ -80,7 +80,7 @@ impl Taking<'_> {
         made.iter().rev().try_for_each(|(dir, attr)| copying.copy(dir, attr))
     }
 
-    /// Removes what is in a directory of ours.
+    /// Removes the entries of a directory of ours.
     fn remove_below(&self, path: &[u8]) -> Result<(), RealmError> {
         let below = [path, b"/"].concat();
         let is_work =

@@ -44,7 +44,7 @@ pub(crate) struct Row<'a> {
     pub(crate) entry: Option<&'a Entry>,
 }
 
-/// What a kernel asks for.
+/// A kernel's request for a listing.
 pub(crate) struct Wanted {
     pub(crate) dir: Ino,
     pub(crate) offset: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Wanted {
 }
 
 /// Shows the rows of a directory from an offset on, until `show` returns that the reply is full, or the reply is nearly full, or the end.
-/// `ahead` is of the same open directory. What is left of a page stays there, if the client can say later what has become of it.
+/// `ahead` is of the same open directory. The rest of a page stays there, if the client can later report its state.
 pub(crate) fn read(
     client: &Client,
     caller: &Caller<'_>,

@@ -26,7 +26,7 @@ const UNUSED_MAX: usize = 131_072;
 /// Open directories that are followed; others always get attributes.
 const HANDLES_MAX: usize = 256;
 
-/// What the next reply to an open directory has beside names.
+/// The content of the next reply to an open directory beside names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// The attributes of each.
@@ -68,7 +68,7 @@ struct Use {
 }
 
 impl ListingUse {
-    /// What the next reply to a handle has.
+    /// The content of the next reply to a handle.
     pub(crate) fn next(&self, handle: u64) -> Beside {
         match self.handles.lock().get(&handle) {
             Some(used) if used.unused >= UNUSED_MAX => Beside::Nothing,
@@ -129,7 +129,7 @@ mod tests {
         Name::try_from(format!("n{n}").as_str()).expect("a name")
     }
 
-    /// Lists so many names from one on, each reply of 128; probes are looked up if the program does so. What the replies had.
+    /// Lists so many names from one on, each reply of 128; probes are looked up if the program does so. Returns the content of the replies.
     fn list(uses: &ListingUse, from: usize, names: usize, looks: bool) -> Vec<Beside> {
         let mut replies = Vec::new();
         for first in (from..from + names).step_by(REPLY_NAMES) {

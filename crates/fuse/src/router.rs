@@ -194,7 +194,7 @@ impl Router {
         self.find_slot(|slot| is_it(slot).then(|| slot.clone()))
     }
 
-    /// What an open realm has.
+    /// The first result of `look` at an open realm.
     fn find_slot<R>(&self, look: impl Fn(&Arc<Slot>) -> Option<R>) -> Option<R> {
         if !self.has_slots.load(Ordering::Acquire) {
             return None;

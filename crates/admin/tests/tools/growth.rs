@@ -1,4 +1,4 @@
-//! The copy of a file system to the storage of a cluster: whole, repeatable at every step, and able to go on.
+//! The copy of a file system to the storage of a cluster: whole, repeatable at every step, and able to resume.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -346,7 +346,7 @@ fn policies_hold_in_the_copy_as_in_the_source() {
     assert_eq!(root("/a/d3/sub/below/file"), "/a/d3/sub/below");
     assert_eq!(root("/moved/d4/file"), "/moved", "where the directory is now");
 
-    // Changes go on from there, on all plates.
+    // Changes continue from there, on all plates.
     let version = before.0["history"].as_array().expect("a list").len() as u64;
     set_policy(&client, "/a/d6", "acknowledge: durable");
     assert_eq!(effective(&client, "/a/d6/sub/below/file")["version"], version + 1);

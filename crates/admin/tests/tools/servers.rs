@@ -140,7 +140,7 @@ impl<'a> Servers<'a> {
         self.introduce();
     }
 
-    /// A client that knows the address of one server, and gives up one that is away for so long.
+    /// A client that knows the address of one server, and stops waiting for one that is away for so long.
     pub(crate) fn client(&self, number: usize, timeout: Option<Duration>) -> Arc<Client> {
         let options = ClientOptions { timeout, ..ClientOptions::default() };
         Arc::new(Client::connect(&self.address(number), options).expect("connected"))

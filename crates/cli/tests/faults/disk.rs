@@ -88,7 +88,7 @@ fn a_data_directory_that_vanishes_ends_in_answers() {
     vanish(false);
 }
 
-/// As where somebody unmounts the disk by force or lazily.
+/// As where an administrator unmounts the disk by force or lazily.
 #[test]
 fn nothing_is_made_in_the_empty_mount_point_of_a_data_directory() {
     vanish(true);

@@ -1,4 +1,4 @@
-//! What other plates have to do with a decoupled subtree: nothing comes in from them, nothing goes out to them.
+//! Other plates and a decoupled subtree: nothing comes in from them, nothing goes out to them.
 
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ fn paths_of_decouplings_follow_moves_above_them() {
                 false
             }
         };
-        // What its own plate has above it stays where it is.
+        // A directory above it on its own plate stays where it is.
         assert_eq!(is_moved, plate_of(above) != plate_of(root));
         let path = if is_moved { format!("/moved{n}/job") } else { format!("/above{n}/job") };
         let listed = chiton_decoupled::decouplings(&others.client).expect("listed");

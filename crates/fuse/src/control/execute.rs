@@ -47,7 +47,7 @@ impl Write for Pieces<'_> {
         Ok(text.len())
     }
 
-    /// Sends what is there; a character that is cut off waits for its rest.
+    /// Sends the text so far; a character that is cut off waits for its rest.
     fn flush(&mut self) -> io::Result<()> {
         let whole = match std::str::from_utf8(&self.text) {
             Ok(text) => text.len(),

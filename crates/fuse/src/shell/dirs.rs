@@ -16,7 +16,7 @@ use crate::listing_pages::Ahead;
 use crate::listing_use::Beside;
 use crate::router::Route;
 
-/// What a reply to a listing has.
+/// The content of a reply to a listing.
 #[derive(Default)]
 struct Filled {
     names: usize,

@@ -151,7 +151,7 @@ impl SmallPages {
     /// The next names; none at the end.
     fn next(&mut self) -> Vec<String> {
         let mut buffer = [0u8; 4096];
-        // SAFETY: the buffer is as long as the call is told.
+        // SAFETY: the call gets the true length of the buffer.
         let len = unsafe {
             libc::syscall(libc::SYS_getdents64, self.0.as_raw_fd(), buffer.as_mut_ptr(), buffer.len())
         };
@@ -201,7 +201,7 @@ fn a_listing_in_small_replies_keeps_what_did_not_fit() {
     let least = least.min().expect("rounds");
     // Without what is kept it takes 86.
     assert!(least < SCANNED as u64 / 80, "{least} messages for {SCANNED} files");
-    // What is kept is shown as it is by then: names that either mount has removed are not.
+    // A kept page is shown as it is by then: names that either mount has removed are not.
     for remover in [&b, &a] {
         let mut pages = SmallPages::open(&b);
         let first = pages.next();

@@ -449,7 +449,7 @@ to do       nothing";
             said.contains(to_do) && said.contains("(vm:/var): chiton recover --as-branch NAME"),
             "{said}"
         );
-        // A branch that somebody made, or that has a name by now.
+        // A branch that a user made, or that has a name by now.
         status["decoupled"] = json!([branch("ended-5"), branch("mine")]);
         assert!(of("/mnt", &status).contains("to do       nothing"));
     }

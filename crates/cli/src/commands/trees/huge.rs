@@ -15,7 +15,7 @@ use super::place::{self, Said};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Work;
 
-/// What an entry adds to the size of a directory.
+/// The size that an entry adds to a directory.
 const ENTRY_BYTES: u64 = 32;
 /// From so many names on, several clients that create in a directory are held up by its one plate.
 const MANY_NAMES: u64 = 8_000;

@@ -93,7 +93,7 @@ impl Report {
         }
     }
 
-    /// Somebody else has ended the work.
+    /// Another client has ended the work.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
