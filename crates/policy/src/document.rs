@@ -40,7 +40,7 @@ impl Entry {
     }
 }
 
-/// Reads a document. What has no content has no entries.
+/// Reads a document. A document without content has no entries.
 pub(crate) fn entries(text: &str) -> Result<Vec<Entry>, Fault> {
     if text.len() > FILE_BYTES_MAX {
         let reason = format!("a policy has at most {FILE_BYTES_MAX} bytes, this one has {}", text.len());
@@ -120,7 +120,7 @@ fn places_of(text: &str, from: Place, value: &str) -> Vec<Place> {
     all.take(count).collect()
 }
 
-/// What the parser cannot read. A tab is what people do not see.
+/// The fault for a text that the parser cannot read. It points at a tab if there is one: people do not see it.
 fn no_yaml(text: &str, at: Place, why: &str) -> Fault {
     let mut lines = text.lines().zip(1u32..).filter(|(_, line)| (at.line..=at.line + 1).contains(line));
     let tab = lines.find_map(|(text, line)| {

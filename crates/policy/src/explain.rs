@@ -26,11 +26,11 @@ pub struct StepExplained {
     pub performed_by: &'static str,
     /// The change that it makes, in words.
     pub arrow: &'static str,
-    /// What it costs.
+    /// Its cost.
     pub costs: &'static str,
     /// Mechanisms that must have ended before it begins.
     pub waits_for: Vec<&'static str>,
-    /// What returns only when it is done: `operation`, `fsync`, `merge`.
+    /// The calls that return only when it is done: `operation`, `fsync`, `merge`.
     pub awaited_by: Vec<&'static str>,
 }
 
@@ -40,7 +40,7 @@ pub struct Survives {
     pub failure: Failed,
     /// In words.
     pub failed: &'static str,
-    /// What is left.
+    /// The data that are left.
     pub kept: Kept,
     /// In words.
     pub answer: &'static str,
@@ -52,7 +52,7 @@ pub struct Setting {
     pub key: &'static str,
     /// Value, as it is written.
     pub value: String,
-    /// What it means.
+    /// Its meaning.
     pub means: String,
     /// Whether it means something under this policy.
     pub applies: bool,
@@ -68,10 +68,10 @@ pub struct Explanation {
     pub durability: Durability,
     /// Its mechanisms in order.
     pub steps: Vec<StepExplained>,
-    /// What survives which failure.
+    /// The data that survive each failure.
     pub survives: Vec<Survives>,
     pub settings: Vec<Setting>,
-    /// What else is to be known.
+    /// Further remarks.
     pub notes: Vec<String>,
     /// Why this version refuses it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -285,7 +285,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// `begins`, then a text; what does not fit in the line goes on in the next ones, behind `indent`.
+/// `begins`, then a text; words that do not fit in the line continue in the next ones, behind `indent`.
 fn wrapped(begins: &str, indent: &str, text: &str) -> String {
     let mut wrapped = begins.to_owned();
     let mut column = begins.chars().count();

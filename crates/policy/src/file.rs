@@ -26,7 +26,7 @@ pub struct At<T> {
     pub place: Place,
 }
 
-/// What a policy file says. A key that is not there is inherited (see [`crate::Policy::resolve`]).
+/// The content of a policy file. A key that is not there is inherited (see [`crate::Policy::resolve`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyFile {
     /// `consistency`.
@@ -108,7 +108,7 @@ impl PolicyFile {
                 let short: String = key.chars().take(64).collect();
                 let near =
                     KEYS.iter().min_by_key(|(name, _)| distance(&short, name)).expect("there are keys").0;
-                // What is like none is no slip of the pen.
+                // A key that is like none of them is no slip of the pen.
                 let near = match distance(&short, near) * 2 > near.len() {
                     true => KEYS.map(|(name, _)| name).join(" | "),
                     false => near.to_owned(),

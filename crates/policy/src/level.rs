@@ -11,7 +11,7 @@ use Mechanism::{AppendClientJournal, GlobalPersist, LocalPersist, Replicate, Rpc
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Consistency {
-    /// Never by itself: whoever uses the subtree merges, or nobody.
+    /// Never automatically: a user of the subtree merges, or nobody.
     Invisible,
     /// At some time: at intervals, when there is time, or at the end.
     Weak,
@@ -55,7 +55,7 @@ impl Consistency {
         })
     }
 
-    /// What a composition gives.
+    /// The level that a composition gives.
     pub fn of(composition: &Composition) -> Consistency {
         let all = composition.mechanisms();
         if all.contains(&Rpcs) {
@@ -88,13 +88,13 @@ impl Durability {
         Durability::ALL.into_iter().find(|d| d.name() == name)
     }
 
-    /// What a composition gives.
+    /// The level that a composition gives.
     pub fn of(composition: &Composition) -> Durability {
         composition.mechanisms().into_iter().map(durability_of).max().unwrap_or(Durability::None)
     }
 }
 
-/// What one mechanism adds.
+/// The level that one mechanism adds.
 pub(crate) fn durability_of(mechanism: Mechanism) -> Durability {
     match mechanism {
         LocalPersist => Durability::Local,

@@ -31,7 +31,7 @@ impl End {
     }
 }
 
-/// What part of a composition a mechanism can be.
+/// The part of a mechanism in a composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// Carries operations out: exactly one, first.
@@ -74,17 +74,17 @@ macro_rules! mechanisms {
                 match self { $(Mechanism::$variant => End::$end,)* }
             }
 
-            /// What happens.
+            /// The change that it makes, in words.
             pub fn arrow(self) -> &'static str {
                 match self { $(Mechanism::$variant => $arrow,)* }
             }
 
-            /// What it gives.
+            /// The guarantee that it gives.
             pub fn gives(self) -> &'static str {
                 match self { $(Mechanism::$variant => $gives,)* }
             }
 
-            /// What it costs.
+            /// Its cost.
             pub fn costs(self) -> &'static str {
                 match self { $(Mechanism::$variant => $costs,)* }
             }

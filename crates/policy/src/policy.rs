@@ -13,11 +13,11 @@ use crate::values::{
 /// Every key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What happens to an operation: sensible, in normal form.
+    /// How operations are carried out: sensible, in normal form.
     pub composition: Composition,
     /// How many inodes a decoupling is given at once. Not inherited: it says what this subtree's job will make.
     pub allocated_inodes: u64,
-    /// What happens to others while the subtree is decoupled.
+    /// How others are treated while the subtree is decoupled.
     pub interfere: Interfere,
     /// How consistent file content is between clients.
     pub data: Data,
@@ -29,17 +29,17 @@ pub struct Policy {
     pub sync_when_idle: bool,
     /// The side that wins at a merge.
     pub on_conflict: OnConflict,
-    /// What `chiton run` does with what a command did that failed.
+    /// How `chiton run` treats the changes of a command that failed.
     pub on_failure: OnFailure,
-    /// What an owner's own decoupling may weaken.
+    /// How far an owner's own decoupling may weaken durability.
     pub owner_decouples: OwnerDecouples,
     /// Where directories are born.
     pub placement: Placement,
-    /// How leases are given up.
+    /// How leases are given back.
     pub lease: LeasePolicy,
-    /// What was answered is durable after at most so long, plus the time that the disk takes.
+    /// An answered operation is durable after at most so long, plus the time that the disk takes.
     pub flush_interval: Span,
-    /// What an answer waits for.
+    /// The state that an answer waits for.
     pub acknowledge: Acknowledge,
     /// Whether directories have parts on several plates.
     pub huge: Huge,
@@ -80,7 +80,7 @@ impl Policy {
         Consistency::of(&self.composition)
     }
 
-    /// Whether the client that works in the subtree merges it without being told to: then, or at its end.
+    /// Whether the client that works in the subtree merges it automatically: then, or at its end.
     pub fn merges_by_itself(&self) -> bool {
         self.composition.mechanisms().contains(&Mechanism::VolatileApply)
     }
@@ -99,7 +99,7 @@ impl Policy {
         Durability::of(&self.composition)
     }
 
-    /// A file that makes this very policy of what holds where there is none, and of any policy that merges alike.
+    /// A file that gives this very policy where no policy holds, and under any policy that merges alike.
     pub fn text(&self) -> String {
         let mut lines = vec![
             format!("composition: {}", self.composition),
@@ -109,7 +109,7 @@ impl Policy {
         ];
         let mut set =
             |key: &str, value: Option<String>| lines.extend(value.map(|value| format!("{key}: {value}")));
-        // Where nothing is merged by itself they are not named: neither are they inherited.
+        // Where nothing is merged automatically they are not named: neither are they inherited.
         let merges = self.merges_by_itself();
         let span = |span: Option<Span>| Some(span.map_or("0s".to_owned(), |span| span.to_string()));
         set("sync_interval", span(self.sync_interval).filter(|_| merges));
@@ -128,7 +128,7 @@ impl Policy {
         lines.join("\n") + "\n"
     }
 
-    /// What `file` makes of the policy around it. A key that the file lacks is inherited, but for `allocated_inodes`;
+    /// The policy that `file` gives under the policy around it. A key that the file lacks is inherited, but for `allocated_inodes`;
     /// of the two keys of the composition, the one that is not given is inherited as a level, so that `consistency:
     /// weak` below a subtree that streams gives a client's journal in the object store.
     pub fn resolve(file: &PolicyFile, around: &Policy) -> Result<Policy, Fault> {
@@ -178,7 +178,7 @@ impl Policy {
         policy.contradiction(file).map_or(Ok(policy), Err)
     }
 
-    /// What the file gives that the rest denies.
+    /// A key of the file that the rest contradicts.
     fn contradiction(&self, file: &PolicyFile) -> Option<Fault> {
         if self.acknowledge == Acknowledge::Durable && self.durability() == Durability::None {
             let given = file.acknowledge.as_ref().map(|at| at.place);
@@ -447,7 +447,7 @@ mod tests {
                     ("sync_when_idle", "true", "false"),
                 ] {
                     let about = format!("{cell}{key}");
-                    // What says that it is not merged by itself says nothing.
+                    // A value that turns automatic merging off is always accepted.
                     assert!(resolve(&format!("{cell}{key}: {off}"), &Policy::default()).is_ok(), "{about}");
                     match resolve(&format!("{cell}{key}: {value}"), &Policy::default()) {
                         Ok(policy) => {
@@ -465,7 +465,7 @@ mod tests {
                         Err(fault) => {
                             assert_ne!(consistency, "weak", "{about}: {fault}");
                             assert!(fault.reason.contains(key), "{about}: {fault}");
-                            // What is said to make sense does.
+                            // The policy that is offered instead makes sense.
                             let nearest = fault.nearest.expect(&about);
                             resolve(&format!("{nearest}\n{key}: {value}"), &Policy::default()).expect(&about);
                         }

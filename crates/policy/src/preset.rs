@@ -55,7 +55,7 @@ mod tests {
             let preset = preset(name).expect(name);
             assert!(preset.text.starts_with("# "), "{name} begins with what it is");
             let file = PolicyFile::parse(preset.text).unwrap_or_else(|f| panic!("{name}: {f}"));
-            // A preset says all that matters by itself: it means the same below any other.
+            // A preset sets all that matters itself: it means the same below any other.
             for around in PRESETS {
                 let outer = PolicyFile::parse(around.text).unwrap();
                 let outer = Policy::resolve(&outer, &Policy::default()).unwrap();

@@ -120,7 +120,7 @@ fn broken_rule(composition: &Composition) -> Option<String> {
     None
 }
 
-/// What is offered instead of a senseless composition: all plain chains that make sense, strong ones first.
+/// The compositions offered instead of a senseless one: all plain chains that make sense, strong ones first.
 const CANDIDATES: [&[Mechanism]; 14] = [
     &[Rpcs],
     &[Rpcs, LocalPersist],

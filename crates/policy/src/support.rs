@@ -1,4 +1,4 @@
-//! What of the language a server can carry out. The rest is refused when a policy is set, never silently accepted.
+//! The part of the language that a server can carry out. The rest is refused when a policy is set, never silently accepted.
 
 use crate::fault::{Fault, Place};
 use crate::file::PolicyFile;
@@ -32,7 +32,7 @@ impl Support {
         in_memory: true,
     };
 
-    /// The mechanisms of a file system with several plates. What clients decouple lies on one of them.
+    /// The mechanisms of a file system with several plates. A subtree that clients decouple lies on one of them.
     pub const PLATES: Support = Support { in_memory: false, ..Support::LOCAL };
 
     /// Refuses what `file`, resolved to `policy`, asks for and cannot have.
@@ -60,7 +60,7 @@ impl Support {
             let reason = "a file system with several plates journals every change".to_owned();
             return Err(Fault::new(place, reason).or_rather("durability: local | global"));
         }
-        // A client that works by itself writes its own journal; the server has one for all.
+        // A client that works without the server writes its own journal; the server has one for all.
         let is_clients = policy.consistency() != Consistency::Strong;
         let keys = [
             (

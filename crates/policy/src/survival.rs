@@ -1,4 +1,4 @@
-//! What survives which failure: the table of promises.
+//! The data that survive each failure: the table of promises.
 
 use serde::Serialize;
 
@@ -42,17 +42,17 @@ impl Failed {
     }
 }
 
-/// What is left.
+/// The data that are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kept {
-    /// What was acknowledged at the level.
+    /// Operations acknowledged at the level.
     Yes,
     /// Nothing is promised.
     No,
-    /// What the server has answered.
+    /// Operations that the server has answered.
     Answered,
-    /// What was merged, at the level of the namespace around.
+    /// Merged operations, at the level of the namespace around.
     Merged,
     /// As durable as the object store.
     AsObjectStore,

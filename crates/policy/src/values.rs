@@ -16,7 +16,7 @@ macro_rules! words {
 
         impl $name {
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-            /// What holds where no policy says anything.
+            /// The value where no policy gives one.
             pub const DEFAULT: $name = $name::$default;
 
             /// As it is written in a policy.
@@ -24,7 +24,7 @@ macro_rules! words {
                 match self { $($name::$variant => $word,)* }
             }
 
-            /// What it means, for people.
+            /// Its meaning, for people.
             pub fn means(self) -> &'static str {
                 match self { $($name::$variant => $means,)* }
             }
@@ -44,7 +44,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What happens to others while a client holds the subtree decoupled.
+    /// How others are treated while a client holds the subtree decoupled.
     Interfere, default Allow {
         /// They act on the global namespace; at a merge `on_conflict` decides.
         Allow = "allow" | "overwrite", "others act on the global namespace; at a merge `on_conflict` decides between them and the job";
@@ -60,7 +60,7 @@ words! {
     Data, default Linearizable {
         /// As on one machine.
         Linearizable = "linearizable", "a read sees every write that was answered before it began";
-        /// Whoever opens a file sees what was closed before.
+        /// A client that opens a file sees what was closed before.
         CloseToOpen = "close_to_open", "an open sees what was closed before it";
         /// Files open for writing can be read.
         Lazy = "lazy", "files that are being written can be read; a reader sees a prefix";
@@ -68,7 +68,7 @@ words! {
 }
 
 words! {
-    /// What an operation's answer waits for.
+    /// The state that an operation's answer waits for.
     Acknowledge, default Applied {
         /// The state is changed; fsync makes durable.
         Applied = "applied", "an operation is answered when it is carried out; fsync waits for the level";
@@ -92,7 +92,7 @@ words! {
 }
 
 words! {
-    /// What `chiton run` does with what a command did that failed.
+    /// How `chiton run` treats the changes of a command that failed.
     OnFailure, default Discard {
         /// It is dropped.
         Discard = "discard", "chiton run drops what a command did that failed";
@@ -106,9 +106,9 @@ words! {
     OwnerDecouples, default Local {
         /// Only administrators decouple with a weaker policy than the directory's.
         Never = "never", "the owner of a directory decouples it with no weaker policy than holds there";
-        /// What was synced is in the object store.
+        /// Synced changes are in the object store.
         Global = "global", "the owner of a directory may decouple it if what is synced meanwhile is in the object store";
-        /// What was synced is on the local disk.
+        /// Synced changes are on the local disk.
         Local = "local", "the owner of a directory may decouple it if what is synced meanwhile is on a local disk";
         /// Nothing need survive.
         Anyhow = "none", "the owner of a directory may decouple it, also without durability";

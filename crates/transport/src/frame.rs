@@ -363,7 +363,7 @@ mod tests {
         reader.lend(&mut spare);
         reader.push(&[2; 7]);
         assert_eq!(reader.next_frame(), Ok(Some((FrameKind::Request, &[1, 2, 2, 2, 2, 2, 2, 2][..]))));
-        // Whatever part of a long frame has come: not much more is held for it.
+        // Not much more memory is held for a long frame than for the part of it that has come.
         let mut spare = vec![0; READ_BYTES];
         let mut reader = FrameReader::new();
         reader.lend(&mut spare);

@@ -196,7 +196,7 @@ impl Mux {
         }
     }
 
-    /// Sends what is in the outbox, unless someone else is at it: then that one will.
+    /// Sends the outbox, unless another thread is at it: then that thread will.
     pub(crate) fn flush(&self) {
         self.flush_locked(self.outbox.lock());
     }

@@ -26,7 +26,7 @@ fn replies_find_their_callers_in_any_order() {
         let got = connection.wait(id).unwrap();
         assert_eq!((got.id, got.result), (id, Ok(Answer::Bytes(vec![3; id as usize * 1000]))));
     }
-    // Parked requests of many threads, answered backwards by yet another, while a caller goes on.
+    // Parked requests of many threads, answered backwards by yet another, while a caller continues.
     thread::scope(|scope| {
         for id in 101..=108 {
             let connection = &connection;
@@ -116,11 +116,11 @@ fn a_cut_connection_wakes_everyone() {
     let lost = connection.lost().unwrap();
     assert_eq!(connection.call(&request(7, Call::Ping)), Err(lost));
     assert_eq!(server.closed(), Closed::End);
-    // Those parked are told that there is nobody to answer.
+    // The senders of parked requests report that there is nobody to answer.
     let (sender, id) = server.test.state.lock().parked.pop_front().unwrap();
     assert!(sender.send(&reply(id, Answer::Done)).is_err());
 
-    // The other way round: the client closes by itself.
+    // The other way round: the client closes the connection.
     let connection = server.connect();
     thread::scope(|scope| {
         scope.spawn(|| assert!(connection.call(&request(1, COMMIT)).is_err()));
