@@ -185,7 +185,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// What in an event is nothing that a client of the decoupling may write.
+/// The part of an event that no client of the decoupling may write.
 fn forged(event: &Event, map: &MergeMap) -> Option<&'static str> {
     let Event::Write { body, mode, .. } = event else { return None };
     if let Body::Extents(extents) = body

@@ -89,7 +89,7 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// What makes a file what ours knows, with everything that it needs in memory.
+    /// The events that make a file as ours knows it, once all that they need is in memory.
     pub(crate) fn reverting(&self, inode: &Inode, known: KnownFile) -> Result<Option<Vec<Event>>, Fault> {
         let KnownFile::Was(to) = known else { return Ok(None) };
         let event = Event::Revert { ino: inode.ino, to };

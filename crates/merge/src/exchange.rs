@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ours:  a = 1, b = 2 ──▶ a = 2, b = 1      both as ours knew them: one exchange
-//!                                             else two moves: 1 to b, 2 to a, each meeting what is there
+//!                                             else two moves: 1 to b, 2 to a, each meeting the inode there
 //! ```
 //!
 //! Invariant: neither of the two is in the way of the other: the one that stands where the other goes is moved first.
@@ -72,7 +72,7 @@ impl<'a> Merge<'a> {
         Ok(MergeStep::Skip(Skipped::Needless))
     }
 
-    /// What bears a name, and since when, if the directory is there.
+    /// The inode that bears a name, and since when, if the directory is there.
     fn slot_at(&mut self, (dir, name): &Place) -> Result<Option<(Ino, Position)>, Fault> {
         Ok(match self.locate(*dir)? {
             Located::Live(dir) if dir.kind() == Kind::Dir => match self.state.entry(dir, name)? {

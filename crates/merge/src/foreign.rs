@@ -6,7 +6,7 @@ use chiton_types::{Ino, Kind, Name};
 
 use crate::replaced::lost_a_name;
 
-/// What others did to an inode or a name.
+/// The change of others to an inode or a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It is as the decoupled side knows it.
@@ -17,7 +17,7 @@ pub enum Change {
     Removed,
 }
 
-/// What others did to an inode of the decoupled side.
+/// The change of others to an inode of the decoupled side.
 ///
 /// # Errors
 /// [`Fault::Missing`] only.
@@ -32,7 +32,7 @@ pub fn foreign_to_inode(state: &Namespace, ino: Ino, map: &MergeMap) -> Result<C
     })
 }
 
-/// What others did to a name in a directory of the decoupled side.
+/// The change of others to a name in a directory of the decoupled side.
 ///
 /// # Errors
 /// [`Fault::Missing`] only.

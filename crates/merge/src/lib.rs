@@ -43,7 +43,7 @@ pub use foreign::{Change, foreign_to_inode, foreign_to_name};
 pub use rebase::{Rebased, rebase};
 pub use squash::squash;
 
-/// What a merge needs to know beside the state and the map.
+/// The facts that a merge needs beside the state and the map.
 pub struct MergeContext<'a> {
     /// Whether any session of the server has the inode open, or another decoupling needs it as it is.
     pub is_open: &'a dyn Fn(Ino) -> bool,
@@ -53,7 +53,7 @@ pub struct MergeContext<'a> {
     pub now: Time,
 }
 
-/// What to do with an event.
+/// How an event is treated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MergeStep {
     /// The event, as it is now, fits: apply it. Done.
@@ -73,7 +73,7 @@ pub enum MergeStep {
 pub enum Skipped {
     /// The server decides that itself (reclaiming orphans, its sessions …), or it is so already.
     Needless,
-    /// What it is about is gone, by the decoupled side's own doing or by one that stands.
+    /// The inode that it is about is gone, by the decoupled side's own doing or by one that stands.
     Gone,
     /// A conflict was reported, and theirs stands.
     Theirs,
@@ -102,7 +102,7 @@ impl Skipped {
     }
 }
 
-/// What to do with the next event of a decoupled side's journal. The event's inode numbers are translated in place.
+/// How to treat the next event of a decoupled side's journal. The event's inode numbers are translated in place.
 /// Conflicts are appended to `report`.
 ///
 /// # Errors
@@ -139,7 +139,7 @@ impl Merge<'_> {
             Err(Fault::Refused(refusal)) => Ok(MergeStep::Skip(Skipped::Refused(refusal))),
             Err(Fault::NeedGroups) => unreachable!("merges ask as root, whose groups decide nothing"),
             Ok(step @ (MergeStep::Emit | MergeStep::Instead(_) | MergeStep::Skip(_))) => {
-                // What ours removed it does not see again, even if it stands; what it could not move it does.
+                // Ours does not see an inode again that it removed, even if it stands; it does see one that it could not move.
                 let stands = matches!(step, MergeStep::Skip(Skipped::Theirs));
                 let removed = matches!(event, Event::Unlink { .. });
                 for (ino, place) in given_up {
@@ -221,7 +221,7 @@ impl Merge<'_> {
         step
     }
 
-    /// What becomes ours by a change of names keeps in the map that others changed it.
+    /// An inode that becomes ours by a change of names keeps in the map that others changed it.
     fn note_unmet(&mut self, step: MergeStep, event: &Event) -> Result<MergeStep, Fault> {
         let events = match &step {
             MergeStep::Emit => std::slice::from_ref(event),

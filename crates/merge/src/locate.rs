@@ -101,7 +101,7 @@ impl<'a> Merge<'a> {
     ) -> Result<MergeStep, Fault> {
         let (mut inode, mut kind, wanted) = (inode, kind, inode.ino);
         let mut above = None;
-        // What held it may be removed too: that comes back first. Names of directories lead upwards, as ours has them.
+        // The directory that held it may be removed too: that comes back first. Names of directories lead upwards, as ours has them.
         for _ in 0..DEPTH_MAX {
             let (parent, _) =
                 self.map.contested.last_except(inode.ino, None).cloned().expect("it was located as removed");
@@ -313,7 +313,7 @@ impl<'a> Merge<'a> {
     }
 
     /// Whether an inode that loses one name now lives on as an orphan, if that was its last. One that theirs took
-    /// another name of does: ours may know it by that name, and go on with it.
+    /// another name of does: ours may know it by that name, and still use it.
     pub(crate) fn stays_as_orphan(&self, victim: &Inode, is_open: &dyn Fn(Ino) -> bool) -> bool {
         let last = victim.kind() == Kind::Dir || victim.nlink <= 1;
         let wanted = victim.is_mapped() || self.map.contested.has_any(victim.ino) || is_open(victim.ino);
@@ -375,7 +375,7 @@ fn is_elsewhere(theirs: &Inode, map: &MergeMap) -> bool {
     theirs.kind() != Kind::Dir && theirs.nlink <= 1 && map.may_know(theirs.ino)
 }
 
-/// What stands for a file none of whose names is known.
+/// A name for a file none of whose names is known.
 pub(crate) fn unnamed(ino: Ino) -> Name {
     Name::new(format!("inode-{ino}").as_bytes()).expect("digits")
 }

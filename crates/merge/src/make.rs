@@ -39,7 +39,7 @@ impl<'a> Merge<'a> {
             Known::Present(slot)
                 if is_dir && slot.kind() == Some(Kind::Dir) && self.map.may_bind(slot.ino) =>
             {
-                // Both made it, or theirs could not be removed: one directory with what is in both.
+                // Both made it, or theirs could not be removed: one directory with the entries of both.
                 let theirs = self.state.inode(slot.ino)?;
                 if self.map.stands(theirs.ino) && !self.is_changed(theirs) {
                     // Ours removed it, and begins anew: what it had of its own goes, what theirs put into it stays.

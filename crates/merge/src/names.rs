@@ -86,7 +86,7 @@ impl<'a> Merge<'a> {
         let kind = if victim.kind() == Kind::Dir {
             (victim.entries() > 0).then_some(ConflictKind::DeleteFilled)
         } else {
-            // What theirs did stays under another name if ours alone gave it this one.
+            // A file that theirs changed stays under another name if ours alone gave it this one.
             let is_further = victim.nlink > 1 && self.map.is_own(slot.position);
             // Ours has the content that theirs gave this file, in a file of its own: taken over after a conflict, for instance.
             let is_same = self.map.settled(victim.ino, victim.position) == Some(Settled::Same);
@@ -112,7 +112,7 @@ impl<'a> Merge<'a> {
         {
             self.map.contested.forget(*ino, &other);
         }
-        // What is open on our side lives on: whoever goes on with it opens it here.
+        // An inode that is open on our side lives on: the client that still uses it opens it here.
         let ctx = self.ctx;
         let is_open = |ino: Ino| is_kept || (ctx.is_open)(ino);
         *event = found!(self.removal(victim, place, time, &is_open));
@@ -191,7 +191,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// The names that ours gives up by an event, as the server knows their inodes and directories.
+/// The names that ours drops by an event, as the server knows their inodes and directories.
 pub(crate) fn given_up(event: &Event, map: &MergeMap) -> Vec<(Ino, Place)> {
     let footprint = event.footprint();
     let given_up = |change: NameChange<'_>| Some((map.translate(change.before?), place(&change, map)));

@@ -12,7 +12,7 @@ use chiton_types::{Ino, Kind};
 
 use crate::locate::known_name;
 
-/// What to apply for an event that is replayed.
+/// How an event that is replayed is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rebased {
     /// The event unchanged.
@@ -38,7 +38,7 @@ pub fn rebase(state: &Namespace, event: &Event) -> Result<Rebased, Fault> {
     let found = [inode_at(state, &a)?, inode_at(state, &b)?];
     let Over::Exchanged { ino: other, kind: other_kind } = *over else {
         let over = match over {
-            // What it replaced is not there any more.
+            // The inode that it replaced is not there any more.
             Over::Replaced { .. } if found[1].is_none() => Over::Nothing,
             over => *over,
         };

@@ -78,7 +78,7 @@ impl<'a> Merge<'a> {
             }
             Some((slot, target)) => {
                 let place = (to_dir.ino, to_name.clone());
-                // What theirs did stays under another name if ours alone gave it this one.
+                // A file that theirs changed stays under another name if ours alone gave it this one.
                 let is_further = target.nlink > 1 && self.map.is_own(slot.position);
                 let is_as_known = || match is_dir {
                     true => target.entries() == 0,
@@ -102,7 +102,7 @@ impl<'a> Merge<'a> {
                     let how = (is_dir, expected == Some(target.ino));
                     return self.displace(to_dir, to_name, slot, how, time);
                 }
-                // What is open on our side lives on: whoever goes on with it opens it here.
+                // An inode that is open on our side lives on: the client that still uses it opens it here.
                 let is_kept = matches!(over, Over::Replaced { orphan: true, .. });
                 let ctx = self.ctx;
                 let is_open = |ino: Ino| is_kept || (ctx.is_open)(ino);

@@ -1,4 +1,4 @@
-//! What theirs removed and ours has, put under a name again: a file, or a directory with everything that ours has in it.
+//! Inodes that theirs removed and ours has, put under a name again: a file, or a directory with everything that ours has in it.
 //!
 //! ```text
 //!   base: d/f      theirs: rm -r d      ours: mv d e   ──▶   e/f
@@ -95,7 +95,7 @@ impl<'a> Merge<'a> {
         Ok(MergeStep::Instead(events))
     }
 
-    /// What theirs did to a file before they removed it is not what ours goes on with.
+    /// Ours continues without the changes that theirs made to a file before they removed it.
     fn as_known(&self, inode: &Inode) -> Result<Vec<Event>, Fault> {
         let known = self.state.file_as_known(inode)?;
         Ok(self.reverting(inode, known)?.unwrap_or_default())

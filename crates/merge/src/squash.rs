@@ -69,9 +69,9 @@ fn candidates(events: &[Event]) -> HashSet<Ino> {
             }
         }
         let stays = |touch: &&InodeTouch| match touch.role {
-            // Its content goes on elsewhere.
+            // Its content lives on elsewhere.
             Role::Source => footprint.subject_inode() != Some(touch.ino),
-            // Ending what was replaced stays an effect, unless that is gone as a whole too; it is simplest to keep who
+            // Ending the replaced inode stays an effect, unless that is gone as a whole too; it is simplest to keep the event that
             // did it.
             Role::Subject => footprint.inodes().iter().any(|touch| touch.role == Role::Victim),
             Role::Victim => footprint.loser().is_none(),
@@ -93,7 +93,7 @@ fn candidates(events: &[Event]) -> HashSet<Ino> {
             life.orphan = false;
         }
     }
-    // A file that is still open as an orphan stays: its writer goes on.
+    // A file that is still open as an orphan stays: its writer continues.
     let ended = |life: &Life| life.names == 0 && !life.orphan;
     lives.iter().filter(|(ino, life)| ended(life) && !excluded.contains(*ino)).map(|(ino, _)| *ino).collect()
 }

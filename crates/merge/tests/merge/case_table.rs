@@ -3,7 +3,7 @@
 use chiton_model::merge::ConflictKind;
 use chiton_model::merge::ConflictKind as K;
 
-/// What both sides do, and what a merge makes of it.
+/// The changes of both sides, and the result of a merge.
 pub(crate) struct Case {
     pub(crate) base: &'static [&'static str],
     pub(crate) theirs: &'static [&'static str],
@@ -56,7 +56,7 @@ pub(crate) const CASES: &[Case] = &[
         keep_both: "f=ours f.theirs/ f.theirs/x=theirs",
     },
     Case {
-        // Both make a directory: it is one, with what is in both.
+        // Both make a directory: it is one, with the entries of both.
         base: &[],
         theirs: &["mkdir d", "put d/x theirs"],
         ours: &["mkdir d", "put d/y ours", "mkdir d/e", "put d/e/z ours", "mv d/e d/g"],
@@ -297,7 +297,7 @@ pub(crate) const CASES: &[Case] = &[
         keep_both: "h/ h/x=base h/y=ours",
     },
     Case {
-        // What ours changes in the directory before does not hide that theirs moved it.
+        // A change of ours to the directory before does not hide that theirs moved it.
         base: &["mkdir d", "put f base"],
         theirs: &["swap d f"],
         ours: &["chmod d 700", "mv d h", "tag h x"],
@@ -390,7 +390,7 @@ pub(crate) const CASES: &[Case] = &[
         keep_both: "g=base g.theirs=theirs",
     },
     Case {
-        // What ours moves, others' content in it, ours has not seen: it is met when ours writes.
+        // Ours moves a file without having seen others' content in it: that is met when ours writes.
         base: &["put f base"],
         theirs: &["write f theirs"],
         ours: &["mv f g", "write g ours", "write g ours2"],
@@ -408,7 +408,7 @@ pub(crate) const CASES: &[Case] = &[
         keep_both: "f=theirs",
     },
     Case {
-        // What ours goes on with, and then removes itself.
+        // Ours changes a file that theirs removed, and then removes it itself.
         base: &["put f base"],
         theirs: &["mv f g", "rm g"],
         ours: &["write f ours", "rm f"],

@@ -1,4 +1,4 @@
-//! Every kind of conflict, by hand: what theirs did, what ours did, what is there after the merge.
+//! Every kind of conflict, by hand: the changes of theirs, those of ours, and the tree after the merge.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn prepare(case: &Case, on_conflict: OnConflict) -> (Peer, Vec<Event>, MergeMap)
     let mut map = MergeMap::new(SUB, server.position, 7, on_conflict);
     map.grant(Ino(1000), Ino(2000));
     map.note_born_after(ShardId(0), next);
-    // What the decoupled side may still ask for stays as an orphan, and its name is remembered.
+    // An inode that the decoupled side may still ask for stays as an orphan, and its name is remembered.
     server.open.extend((5..next).map(Ino));
     server.noted_in = Some(map);
     case.theirs.iter().for_each(|text| act(&mut server, text, &mut next));

@@ -99,7 +99,7 @@ proptest! {
         let mut map = granted(&mut server, on_conflict);
         let (mut we, mut they) = (Actor::new(10_000, 7), Actor::new(30_000, 2));
         let (mut fresh, mut report, mut merged) = (90_000, Vec::new(), 0);
-        // What the decoupled side saw stays as an orphan if others remove it.
+        // An inode that the decoupled side saw stays as an orphan if others remove it.
         let seen: BTreeSet<Ino> = server.tree(SUB).values().map(|node| node.attr.ino).collect();
         let mut lost = false;
         let mut removed_by_them = BTreeSet::new();

@@ -160,7 +160,7 @@ fn border(server: &mut Peer) {
     server.apply(&policy.expect("a directory"));
 }
 
-/// What is in it, if the others have left it: with a directory its policy ends. (Its own name is the subtree's.)
+/// The tree in it, if the others have left it: with a directory its policy ends. (Its own name is the subtree's.)
 fn below_border(server: &mut Peer) -> Vec<(String, Node)> {
     if server.ns.policy(BORDER).is_none() {
         return Vec::new();
@@ -204,7 +204,7 @@ proptest! {
         server.validate();
         prop_assert_eq!(server.tree(Ino(3)), outside, "what is outside changed");
         prop_assert_eq!(below_border(&mut server), below, "what has a policy of its own changed");
-        // Whoever replays the server's journal comes to the same state.
+        // A replay of the server's journal comes to the same state.
         let emitted = server.journal[merged_from..].to_vec();
         emitted.iter().for_each(|event| witness.apply(event));
         prop_assert_eq!(witness.tree(Ino::ROOT), server.tree(Ino::ROOT));

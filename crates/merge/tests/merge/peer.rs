@@ -37,7 +37,7 @@ pub(crate) struct Peer {
     pub(crate) noted_in: Option<MergeMap>,
 }
 
-/// What a tree looks like: everything that a user sees, by path.
+/// A tree as a user sees it, by path.
 pub(crate) type Tree = BTreeMap<String, Node>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -177,7 +177,7 @@ impl Peer {
             _ => Vec::new(),
         };
         for (ino, dir, name, moves) in taken {
-            // What is below another policy is not of the subtree.
+            // An inode below another policy is not of the subtree.
             if !self.open.contains(&ino) || self.ask(|ns| ns.realm(dir)) != Ok(Ino::ROOT) {
                 continue;
             }
@@ -219,7 +219,7 @@ impl Peer {
                 Ok(MergeStep::Skip(why)) => return Ok(Some(why)),
                 Ok(MergeStep::Stop) => return Err(report.last().expect("it is reported").clone()),
                 Err(fault) => {
-                    // Whatever was translated already, the decisions are not taken.
+                    // Even if inodes are translated already, the decisions are not taken.
                     assert_eq!(
                         map.ranges(),
                         before.1.ranges(),
@@ -234,7 +234,7 @@ impl Peer {
     }
 
     fn apply_own(&mut self, event: &Event, map: &mut MergeMap) {
-        // What a plan of events one after the other needs is in memory, or is made by the one before.
+        // The rows that a plan of consecutive events needs are in memory, or are made by the event before.
         self.apply(event);
         map.note_own(self.position);
     }
@@ -262,7 +262,7 @@ impl Peer {
         tree
     }
 
-    /// What whoever serves the base says about files.
+    /// Vouches for files as the server of the base does.
     pub(crate) fn vouch(&mut self, root: Ino, map: &mut MergeMap) {
         let tree = self.tree(root);
         for (path, node) in tree.iter().filter(|(_, node)| node.attr.kind != Kind::Dir) {
