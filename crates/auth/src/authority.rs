@@ -190,7 +190,7 @@ impl Authority {
     }
 }
 
-/// What all authorities have in common.
+/// The parameters that all authorities share.
 fn authority() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = named("chiton authority");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What failed and what to do next, in words.
+/// The cause and the remedy, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthError(pub(crate) String);
 

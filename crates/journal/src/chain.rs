@@ -26,7 +26,7 @@ use crate::place::{Place, SegmentInfo, Shape};
 use crate::reader::{Frame, SegmentReader, read_header};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// Whole segments that are read together, in number and in bytes; one that is longer is read by itself.
+/// Whole segments that are read together, in number and in bytes; one that is longer is read alone.
 const AHEAD_SEGMENTS_MAX: usize = 64;
 const AHEAD_BYTES_MAX: u64 = 32 << 20;
 

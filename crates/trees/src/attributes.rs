@@ -14,7 +14,7 @@ use crate::{Place, Refused, Watch};
 
 /// Operations under way before more is read.
 const PENDING_MAX: usize = 8_000;
-/// What an owner needs to read a directory and to reach its names.
+/// The mode bits that an owner needs to read a directory and to reach its names.
 const READABLE: u16 = 0o500;
 
 /// Totals of a change.
@@ -24,7 +24,7 @@ pub struct Changed {
     pub names: u64,
     /// Inodes that were changed.
     pub changed: u64,
-    /// What could not be done.
+    /// Number of refusals.
     pub refused: u64,
     /// Whether the watch ended it.
     pub stopped: bool,
@@ -137,7 +137,7 @@ impl Work<'_> {
         true
     }
 
-    /// What is gone meanwhile needs no change.
+    /// An inode that is gone meanwhile needs no change.
     fn refuse(&mut self, path: Vec<u8>, refusal: Refusal, doing: &'static str) {
         if refusal != Refusal::NotFound && refusal != Refusal::Stale {
             self.done.refused += 1;

@@ -41,7 +41,7 @@ pub struct Copied {
     pub bytes: u64,
     /// Of these, the bytes that share blocks with the originals.
     pub shared_bytes: u64,
-    /// What could not be copied.
+    /// Number of refusals.
     pub refused: u64,
     /// Whether the watch ended it.
     pub stopped: bool,
@@ -330,7 +330,7 @@ impl Work<'_> {
         true
     }
 
-    /// What is made for a job, whose attributes are those of that moment then.
+    /// The inode to make for a job, whose attributes are those of that moment then.
     fn made_of(&mut self, job: &mut Job, asked: Asked) -> Result<Make, Refusal> {
         Ok(match asked {
             Asked::File(content) => {
@@ -537,7 +537,7 @@ impl Work<'_> {
         self.over(job.dir);
     }
 
-    /// What became of the copy of an inode: names that wait for it get it.
+    /// Notes the copy of an inode: names that wait for it get it.
     fn known(&mut self, ino: Ino, copy: Result<Ino, Refusal>) {
         let Some(linked) = self.links.get_mut(&ino) else { return };
         let known = match copy {

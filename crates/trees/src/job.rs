@@ -36,13 +36,13 @@ pub enum JobState {
     Done,
     /// A user has ended it early. Changes that it had made by then stay.
     Cancelled,
-    /// It could not go on.
+    /// It could not continue.
     Failed,
     /// Its server stopped, or gave all its plates away. Changes that it had made by then stay.
     Stopped,
 }
 
-/// What a server says about a job.
+/// A server's report on a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
     /// Its number.
@@ -57,7 +57,7 @@ pub struct JobStatus {
     pub state: JobState,
     /// Names that are done.
     pub names: u64,
-    /// What could not be done, counted.
+    /// Number of refusals.
     pub refused: u64,
     /// The first refusals that the answer holds. [`Job::status`] says which.
     pub refusals: Vec<Refused>,

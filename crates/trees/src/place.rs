@@ -3,7 +3,7 @@
 use chiton_client::{Client, Lookup};
 use chiton_types::{Attr, Ino, Kind, Name, Refusal};
 
-/// What a path names. A symbolic link at its end is not followed; those before it are.
+/// The inode that a path names. A symbolic link at its end is not followed; those before it are.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The path as messages show it.

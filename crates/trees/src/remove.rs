@@ -32,7 +32,7 @@ pub struct Removed {
     pub dirs: u64,
     /// Trees that left as a whole. The server frees their files and directories afterwards; they are not counted here.
     pub trees: u64,
-    /// What could not be removed or listed.
+    /// Names that could not be removed or listed.
     pub refused: u64,
     /// Whether the watch ended it.
     pub stopped: bool,

@@ -98,7 +98,7 @@ pub enum Task {
     },
 }
 
-/// What a task has done.
+/// The totals of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Totals {
     /// Of [`Task::Chmod`] and [`Task::Chown`].

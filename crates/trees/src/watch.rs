@@ -9,7 +9,7 @@ use crate::Found;
 
 /// Hears of the work while it is done.
 pub trait Watch {
-    /// Something could not be done. The work goes on with the rest.
+    /// Something could not be done. The work continues with the rest.
     fn refused(&mut self, refused: Refused);
 
     /// So many names are done.
@@ -33,7 +33,7 @@ pub trait Watch {
 pub struct Refused {
     /// The path, which begins as the caller's own.
     pub path: Vec<u8>,
-    /// What could not be done with it: `remove`, `list`.
+    /// The step that failed: `remove`, `list`.
     pub doing: Cow<'static, str>,
     pub refusal: Refusal,
 }

@@ -1,4 +1,4 @@
-//! What `stat` shows.
+//! Attributes, as `stat` shows them.
 
 use crate::{Ino, Position, Time};
 

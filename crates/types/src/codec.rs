@@ -2,14 +2,14 @@
 //! byte strings with their length before them.
 //!
 //! Reading never panics and never allocates by a length it has not checked
-//! against what is there.
+//! against the bytes that are there.
 
 use std::fmt;
 
 /// Bytes that are not what the format says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// What was expected, in words.
+    /// The expected form, in words.
     pub expected: &'static str,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Take<'a> {
         Take(bytes)
     }
 
-    /// What is left.
+    /// The bytes that are left.
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }

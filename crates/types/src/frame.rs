@@ -26,7 +26,7 @@ pub const BODY_BYTES_MIN: usize = 5;
 /// Longest encoding of the fields in front of the payload.
 const FIELDS_BYTES_MAX: usize = 5 + 2 + 10 + 10;
 
-/// What every frame says about itself, in front of its payload.
+/// The fields of every frame in front of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// How many positions the frame takes; at least 1.
@@ -86,7 +86,7 @@ impl<'a> FrameBuilder<'a> {
         FrameBuilder { payload_start: start + at, buf, start }
     }
 
-    /// The buffer, to append the payload to. What was there before must stay.
+    /// The buffer, to append the payload to. Bytes that were there before must stay.
     #[inline]
     pub fn payload(&mut self) -> &mut Vec<u8> {
         self.buf

@@ -128,7 +128,7 @@ pub(crate) fn fill(client: &Client, root: &str, files: usize) {
     }
 }
 
-/// What callers see of an inode, without what a copy does not keep.
+/// An inode as callers see it, without the attributes that a copy does not keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     kind: Kind,
