@@ -49,7 +49,7 @@ pub(crate) enum Build {
     Dev,
 }
 
-/// Builds these packages for speed. The first time takes long, so cargo shows its progress where somebody sees it.
+/// Builds these packages for speed. The first time takes long, so cargo shows its progress on a terminal.
 pub(crate) fn build_release(packages: &[&str]) -> Result<()> {
     let is_seen = std::io::stderr().is_terminal();
     if !target().join("release").exists() {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What only a server needs: its own crates, its stores, and what these stand on.
+/// The crates that only a server needs: its own crates, its stores, and their dependencies.
 const OF_SERVERS: [&str; 12] = [
     "chiton-engine",
     "chiton-server",

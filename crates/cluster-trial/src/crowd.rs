@@ -31,7 +31,7 @@ const HUGE: &str = "huge";
 const BESIDE: &str = "beside";
 /// Names from which on the servers split a directory.
 const THRESHOLD: u64 = 128;
-/// What an entry adds to the size of a directory.
+/// The size that an entry adds to a directory.
 const ENTRY_BYTES: u64 = 32;
 /// Files that each worker makes first, without fsync.
 const GROWTH: usize = 100;

@@ -83,7 +83,7 @@ pub(crate) struct Plan {
     pub(crate) load_began: Instant,
 }
 
-/// Faults until the time is over, or somebody interrupts; each after the one before has passed.
+/// Faults until the time is over, or a signal interrupts; each after the one before has passed.
 pub(crate) fn run(
     cluster: &mut Cluster,
     plan: &Plan,

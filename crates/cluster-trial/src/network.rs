@@ -6,7 +6,7 @@
 //!   etcd ────────── .2 ┘
 //! ```
 //!
-//! A server that is cut off hears nothing and is told nothing: no connection to it is closed. Nothing outside of these networks is changed,
+//! A server that is cut off receives nothing and is not notified: no connection to it is closed. Nothing outside of these networks is changed,
 //! and they end with the trial.
 
 use std::path::Path;
@@ -122,7 +122,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // What was not made cannot be removed; the rest goes with what it belongs to.
+        // Interfaces that were not made cannot be removed; the rest goes with its owners.
         for n in 0..self.servers {
             let _ = ip(&format!("link del {}", self.of(n)));
             let _ = ip(&format!("netns del {}", self.of(n)));

@@ -23,7 +23,7 @@ use crate::refusals::Refusals;
 
 /// How often the map thread retries work that failed.
 const TICK: Duration = Duration::from_millis(250);
-/// How long a server with the same address may live on before a new one gives up: longer than its lease, if it is dead.
+/// How long a new server waits for one with the same address to leave: longer than its lease, if it is dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Between two tries to renew a lease.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -331,7 +331,7 @@ fn join_with(
                 gate.renewed(since, lease.valid_for());
                 return Ok((own, lease));
             }
-            // Somebody else has changed the map, and perhaps taken the number.
+            // Another server has changed the map, and perhaps taken the number.
             Err(ChangeError::Outdated(_) | ChangeError::Condition(_)) => drop(lease.leave()),
             Err(ChangeError::Failed(error)) => return Err(error.into()),
         }

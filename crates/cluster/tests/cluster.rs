@@ -32,7 +32,7 @@ fn world() -> SharedWorld {
 struct Way {
     monitor: MemoryMonitor,
     is_cut: Arc<AtomicBool>,
-    /// Cuts the way when the server has stopped a plate and is about to say who has it now.
+    /// Cuts the way when the server has stopped a plate and is about to report its new server.
     is_cut_in_hand_over: Arc<AtomicBool>,
 }
 
@@ -313,7 +313,7 @@ fn without_a_lease_nothing_is_answered() {
     one.member.leave().expect("left");
 }
 
-/// The monitor is away for a while, for all: answers wait, and go on when it is back, with the map as it was.
+/// The monitor is away for a while, for all: answers wait, and resume when it is back, with the map as it was.
 #[test]
 fn all_wait_for_the_monitor() {
     let cluster = Cluster::new();

@@ -56,7 +56,7 @@ impl From<OpenError> for SuiteError {
 /// Checks every clause, or those of which `is_chosen` says so, and removes the scratch directory. `progress` gets each check when it is over.
 ///
 /// # Errors
-/// If there is no server, or the scratch directory cannot be made or removed. What the server does otherwise than the clauses say is in
+/// If there is no server, or the scratch directory cannot be made or removed. Deviations of the server from the clauses are in
 /// the report.
 pub fn run(
     target: &Target,

@@ -275,7 +275,7 @@ fn a_change_that_leaves_nothing_to_store_still_sets_the_times_and_the_size() {
                 client.fallocate(&client.caller(), fh, mode, offset, len).expect("a hole");
                 let shown = client.stat(&path).expect("seen");
                 client.release(fh).expect("closed");
-                // What the server says, asked by somebody who knows nothing.
+                // The server's answer to a client that has cached nothing.
                 let after = site.connected().stat(&path).expect("seen");
                 assert!(
                     after.mtime > before.mtime,

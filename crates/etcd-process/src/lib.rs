@@ -132,7 +132,7 @@ impl Etcd {
         kill_process(self.running(member).pid, Signal::STOP).expect("our own process");
     }
 
-    /// Lets a member go on.
+    /// Resumes a member.
     ///
     /// # Panics
     /// If it does not run.

@@ -47,7 +47,7 @@ fn without_an_etcd_there_is_a_clear_error() {
     }
 }
 
-/// One of three members dies, whichever, and no call fails; a watch goes on with every epoch.
+/// One of three members dies, whichever, and no call fails; a watch continues with every epoch.
 #[test]
 fn one_member_less_fails_nothing() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -29,7 +29,7 @@ const EXCLUSIVE: u32 = 8;
 const TRUNCATE: u32 = 16;
 const OPEN_FLAGS: u32 = 31;
 
-/// What [`Change`] sets.
+/// The attributes that [`Change`] sets.
 const SET_MODE: u32 = 1;
 const SET_UID: u32 = 2;
 const SET_GID: u32 = 4;
@@ -54,7 +54,7 @@ pub struct NameIn {
 pub struct BatchResult {
     /// Attributes, of calls that have some.
     pub attr: Attr,
-    /// What `chiton_openv` has opened.
+    /// The file that `chiton_openv` has opened.
     pub file: u64,
     /// 0, or a number of errno.h.
     pub error: c_int,

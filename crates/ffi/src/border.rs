@@ -7,14 +7,14 @@ use chiton_types::Refusal;
 
 use crate::last::{Failure, keep};
 
-/// What C is told of a call that has nothing else to say.
+/// The result for C of a call without another result.
 pub(crate) const DONE: c_int = 0;
 /// And of one that failed.
 pub(crate) const FAILED: c_int = -1;
 
-/// Carries out a call: `failed` is what C is told if it fails, and the thread remembers why.
+/// Carries out a call: `failed` is the result for C if it fails, and the thread remembers why.
 pub(crate) fn carry_out<R>(failed: R, call: impl FnOnce() -> Result<R, Failure>) -> R {
-    // What a panic leaves half done is behind locks that do not care, as in every thread of the client that ends so.
+    // State that a panic leaves half done is behind locks that do not care, as in every thread of the client that ends so.
     let failure = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(result)) => return result,
         Ok(Err(failure)) => failure,
@@ -28,7 +28,7 @@ pub(crate) fn carry_out<R>(failed: R, call: impl FnOnce() -> Result<R, Failure>)
     failed
 }
 
-/// What a handle points to.
+/// The object that a handle points to.
 ///
 /// # Safety
 /// Null, or a pointer to a `T` that lives for `'a` and that nobody changes meanwhile.

@@ -1,4 +1,4 @@
-//! What is behind a handle: a file system, or a subtree of one in which a job works.
+//! The object behind a handle: a file system, or a subtree of one in which a job works.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What went wrong last, by thread: a number of the system and a sentence.
+//! The last error, by thread: a number of the system and a sentence.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -33,7 +33,7 @@ impl Failure {
         Failure::new(Refusal::Unsupported, text)
     }
 
-    /// Somebody's mistake in the library itself.
+    /// A mistake in the library itself.
     pub(crate) fn bug() -> Failure {
         Failure::new(Refusal::Io, "a bug in the library stopped the call; standard error tells where")
     }
@@ -51,7 +51,7 @@ thread_local! {
 
 /// Kept for this thread until its next failure.
 pub(crate) fn keep(failure: Failure) {
-    // What ends the sentence for C would cut it off.
+    // A zero byte would end the sentence for C there.
     let text = CString::new(failure.text.replace('\0', "?")).unwrap_or_default();
     // A thread that ends has nobody who asks.
     let _ = LAST.try_with(|last| *last.borrow_mut() = (failure.errno, text));

@@ -1,5 +1,5 @@
 //! Chiton for programs in C, and in every language that can call C: the client and the decoupled subtrees, as
-//! about fifty functions. What each promises stands in `include/chiton.h`, which is written by hand.
+//! about fifty functions. The promises of each stand in `include/chiton.h`, which is written by hand.
 //!
 //! ```text
 //!   chiton.h ─▶ open, files, batches, trees, jobs ─▶ border ─▶ Chiton ─┬─ Client

@@ -22,7 +22,7 @@ pub struct TreeJob {
     pub id: u64,
     /// Names that are done.
     pub names: u64,
-    /// What could not be done.
+    /// Number of refusals.
     pub refused: u64,
     /// Time since it began, in milliseconds.
     pub age_ms: u64,

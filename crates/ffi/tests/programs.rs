@@ -11,7 +11,7 @@ use chiton_server::{FormatOptions, Server, ServerOptions};
 use chiton_transport::Address;
 use chiton_tree_jobs::Jobs;
 
-/// What the examples print, each in its language's words.
+/// The output of the examples, each in its language's words.
 const SAID: &str = "before the merge: Device or resource busy\nafter the merge: 100 files\n";
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -35,7 +35,7 @@ fn said(command: &mut Command) -> String {
     said.into_owned()
 }
 
-/// What the page says that a program has to link beside the static library.
+/// The libraries that a program has to link beside the static library, according to the page.
 fn libraries_of_the_page() -> Vec<String> {
     let page = std::fs::read_to_string(root().join("docs/library.md")).expect("the page");
     let line = page.lines().find(|line| line.contains("/libchiton.a ")).expect("the command of the page");
@@ -91,7 +91,7 @@ impl Site {
         Site { dir, server, address }
     }
 
-    /// Has a program run that is told the address and a place for journals.
+    /// Runs a program with the address and a place for journals as arguments.
     fn run(&self, command: &mut Command) {
         let state = self.dir.path().join("state");
         assert_eq!(said(command.arg(self.address.to_string()).arg(&state)), SAID);
@@ -164,7 +164,7 @@ fn the_border_holds() {
     assert_eq!(said(&mut command), "the border holds\n");
 }
 
-/// What the page shows is what these tests have run.
+/// The page shows the examples that these tests have run.
 #[test]
 fn the_page_shows_the_examples_as_they_are() {
     let page = std::fs::read_to_string(root().join("docs/library.md")).expect("the page");

@@ -121,7 +121,7 @@ impl SlateMetastore {
     ) -> Result<SlateMetastore, StoreError> {
         let io = |cause: String| StoreError::Io { path: dir.to_owned(), cause };
         std::fs::create_dir_all(dir).map_err(|e| io(e.to_string()))?;
-        // Whoever has lost power finds what was committed.
+        // Commits survive a loss of power.
         let objects = LocalFileSystem::new_with_prefix(dir).map_err(|e| io(e.to_string()))?.with_fsync(true);
         let name = dir.join(prefix).display().to_string();
         SlateMetastore::open(Arc::new(objects), prefix, &name, options)

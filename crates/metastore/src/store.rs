@@ -67,7 +67,7 @@ pub trait Metastore: Send + Sync {
         (0, u64::MAX)
     }
 
-    /// Moves what is in the store's own log to its tables, so that the next opening replays little. Commits go on meanwhile.
+    /// Moves the content of the store's own log to its tables, so that the next opening replays little. Commits continue meanwhile.
     fn shorten_log(&self) -> Result<(), StoreError> {
         // A store without such a log, or with a short one, has nothing to do.
         Ok(())

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// What is installed. A change here makes a new environment.
+/// The packages to install. A change here makes a new environment.
 const PACKAGES: [&str; 3] = ["moto[s3]==5.2.5", "flask>=3,<4", "flask-cors>=6,<7"];
 
 /// Its interpreter, installed if need be.

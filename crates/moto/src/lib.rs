@@ -56,7 +56,7 @@ impl Moto {
         Moto::start(&[])
     }
 
-    /// Removes all buckets at once, with what is in them.
+    /// Removes all buckets at once, with their objects.
     ///
     /// # Panics
     /// If the service does not do it.
@@ -115,7 +115,7 @@ impl Moto {
         assert!(reply.starts_with("HTTP/1.1 200"), "{method} {path}: {reply}");
     }
 
-    /// What a process must have in its environment to use it.
+    /// The environment variables of a process that uses it.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let (key, secret) = CREDENTIALS;
         vec![

@@ -82,7 +82,7 @@ pub struct Disk {
     written: Condvar,
 }
 
-/// What one plate has for itself.
+/// The stores that one plate has for itself.
 struct PlateDisk {
     place: Mutex<Arc<MemoryPlace>>,
     rows: Arc<MemoryMetastore>,

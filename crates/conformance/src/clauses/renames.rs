@@ -27,7 +27,7 @@ pub(super) fn free_name(case: &Case<'_>) -> Outcome {
     let after = case.attr(dir)?;
     same("size and links", (before.size, before.nlink), (after.size, after.nlink))?;
     same("times of the directory", (outcome.time, outcome.time), (after.mtime, after.ctime))?;
-    // To another directory, and a directory with what is in it.
+    // To another directory, and a directory with its content.
     case.done(&alice(), &replace((dir, "b"), (other, "c")))?;
     case.is_absent(dir, "b")?;
     same("the inode in another directory", file.ino, case.found(other, "c")?.ino)?;

@@ -62,7 +62,7 @@ pub(crate) struct LiveDisk {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Somebody died, or the run is over.
+    /// A plate died, or the run is over.
     changed: Condvar,
 }
 
@@ -148,7 +148,7 @@ impl LiveDisk {
         self.shared.state.lock().restarted.clone()
     }
 
-    /// What is left of the journal of a plate that has died: the way with this number, and how many ways there are.
+    /// The journal of a plate that has died: the way with this number in which it may be left, and how many ways there are.
     pub(crate) fn crash_journal(&self, plate: PlateId, way: usize) -> (Tail, usize) {
         let mut state = self.shared.state.lock();
         let of_plate = &mut state.disk.plates[usize::from(plate.0)];

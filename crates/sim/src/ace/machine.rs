@@ -67,7 +67,7 @@ pub(crate) struct Base {
     pub(crate) disk: Disk,
     pub(crate) info: FilesystemInfo,
     pub(crate) model: Model,
-    /// What workloads are made of.
+    /// The steps of workloads.
     pub(crate) vocabulary: &'static [Step],
     splits: Option<BTreeMap<Ino, Vec<PartRange>>>,
 }

@@ -1,8 +1,8 @@
-//! One plate dies at one of its writes and is started anew, while the others and their sessions go on.
+//! One plate dies at one of its writes and is started anew, while the others and their sessions continue.
 //!
 //! ```text
 //!   steps ─▶ client ─┬▶ plate 0 ─ write, write, ✝ … ─▶ a new start on what is left of its journal
-//!                    └▶ plate 1 ─ goes on ────────────▶ both: the tree, at rest, and after a start of all
+//!                    └▶ plate 1 ─ continues ──────────▶ both: the tree, at rest, and after a start of all
 //! ```
 //!
 //! Invariants:
@@ -22,7 +22,7 @@ use super::step::Step;
 use super::tree::look;
 use super::workload::{AGAIN_SECOND, Workload, check_new_numbers, come_to_rest, judge_server};
 
-/// What was left of a plate's journal, and in how many ways that could be.
+/// The rest of a plate's journal, and in how many ways it could be left.
 type Left = (Tail, usize);
 
 impl Workload<'_> {

@@ -73,7 +73,7 @@ pub(crate) enum Step {
     Checkpoint,
 }
 
-/// What workloads are made of, whatever the number of plates.
+/// The steps of workloads, whatever the number of plates.
 const VOCABULARY: &[Step] = &[
     Step::Create("/n", 0),
     Step::Create("/b/n", 3_000),
@@ -134,7 +134,7 @@ const VOCABULARY: &[Step] = &[
 /// The plates on which the directories of the small tree lie, of two.
 pub(crate) const PLACES: [(&str, u16); 5] = [("/", 0), ("/a", 1), ("/a/d", 0), ("/b", 0), ("/b/e", 0)];
 
-/// What only a file system with several plates adds: names in directories whose own plate is another than that of their parent.
+/// Steps that only a file system with several plates adds: names in directories whose own plate is another than that of their parent.
 /// `/b/e/m` is born on plate 1 and `/a/m` on plate 1, too.
 const OVER_PLATES: &[Step] = &[
     Step::Mkdir("/a/m"),
@@ -159,7 +159,7 @@ const OVER_PLATES: &[Step] = &[
 /// The directory that splits add, with its file.
 pub(crate) const GROWING: [Step; 2] = [Step::Mkdir("/c"), Step::Create("/c/k", 100)];
 
-/// What directories that are split add: a second name in `/c` splits it. A change of a name in a directory that was folded splits it again, if it
+/// Steps that split directories add: a second name in `/c` splits it. A change of a name in a directory that was folded splits it again, if it
 /// has two names then.
 const OF_SPLITS: &[Step] = &[
     Step::Fold("/"),

@@ -82,7 +82,7 @@ fn canaries_broken_rules_are_noticed() {
     let write = Step::Write { path: "/a/l", offset: 10_000, bytes: 20_000 };
     // A name without an inode, and the other way round: not merely something that was promised to be durable.
     const OVER_PLATES: &[&str] = &["Stale", "inconsistencies"];
-    // The inode goes on plate 1, and plate 0 does not know that it has decided so.
+    // The inode ends on plate 1, and plate 0 does not know that it has decided so.
     let removed = [Step::Mkdir("/b/e/m"), Step::Sync, Step::Rmdir("/b/e/m")];
     // The directory's row is guarded on plate 0, and plate 1 decides. With the guard the removal before it is lost.
     let guarded = [Step::Create("/a/d/n", 100), Step::Sync, Step::Unlink("/a/d/n"), Step::Rmdir("/a/d")];

@@ -255,7 +255,7 @@ pub(super) fn come_to_rest(server: &Server, live: &LiveDisk) -> Result<(), Strin
             // A plate may have carried out the last effect after its rows were written.
             return server.tidy();
         }
-        // What one plate has sent to another is carried out by threads of the server.
+        // Messages between plates are carried out by threads of the server.
         thread::sleep(REST);
     }
     let under_way = live.plates().find_map(|plate| plate.under_way());

@@ -267,7 +267,7 @@ impl History {
                 continue;
             }
             if let Err(refused) = replay.step(entry, &|ino| lives(self.plate(ino))) {
-                // What rests on what another plate has lost is lost, too.
+                // A change that rests on one that another plate has lost is lost, too.
                 assert!(ends.ends.iter().any(Option::is_some), "{refused}");
                 return None;
             }

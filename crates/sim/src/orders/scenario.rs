@@ -374,7 +374,7 @@ fn make(entry: Entry, inos: &[Ino], name: &Name) -> Op {
     Op::Make { parent: inos[in_], name: name.clone(), make, mode: Mode(0o755) }
 }
 
-/// What an operation with this answer does to the model.
+/// The change of the model by an operation with this answer.
 pub(super) fn change(op: &Op, call: usize, made: &Result<Option<Ino>, Refusal>) -> Change {
     let op = op.clone();
     if let Op::Make { parent, name, make, .. } = op {

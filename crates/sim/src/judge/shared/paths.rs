@@ -22,7 +22,7 @@ use crate::plan::{PATHS, TOPS};
 /// The number of something that a call found or made.
 type Number = usize;
 
-/// What a call does when its paths are resolved: its last names are of the directories that these lead to.
+/// The operation of a call whose paths are resolved: its last names are of the directories that these lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Make(Kind),
@@ -50,7 +50,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// What an action does; `None`: it is about something else.
+    /// The call of an action; `None`: it is about something else.
     fn new(number: Number, action: &Action) -> Option<Call> {
         let (deed, paths) = match action {
             Action::Mkdir { path, .. } => (Deed::Make(Kind::Dir), vec![path]),
