@@ -1,4 +1,4 @@
-//! Checks by `chiton fsck` beside the servers, one after the other, while load and faults continue. None may report a problem. A check whose
+//! Checks by `chiton fsck` beside the servers, one after the other, during load and faults. None may report a problem. A check whose
 //! server dies, or whose plates move, ends with an error.
 
 use std::path::PathBuf;

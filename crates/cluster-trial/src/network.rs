@@ -6,7 +6,7 @@
 //!   etcd ────────── .2 ┘
 //! ```
 //!
-//! A server that is cut off receives nothing and is not notified: no connection to it is closed. Nothing outside of these networks is changed,
+//! A server that is cut off receives nothing, not even an end: no connection to it is closed. Nothing outside of these networks is changed,
 //! and they end with the trial.
 
 use std::path::Path;

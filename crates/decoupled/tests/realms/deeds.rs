@@ -71,8 +71,7 @@ pub(crate) fn act(client: &Client, at: &str, deeds: &[&str]) {
     }
 }
 
-/// The tree below a directory: `d/`, `f=content`, `l->target`, `p
-/// `; behind it ` 700` if that is its mode.
+/// The tree below a directory: `d/`, `f=content`, `l->target`, `p|`; behind it ` 700` if that is its mode.
 pub(crate) fn shown(client: &Client, at: &str) -> String {
     let mut lines = Vec::new();
     let mut dirs = vec![String::new()];

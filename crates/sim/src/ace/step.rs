@@ -159,7 +159,7 @@ const OVER_PLATES: &[Step] = &[
 /// The directory that splits add, with its file.
 pub(crate) const GROWING: [Step; 2] = [Step::Mkdir("/c"), Step::Create("/c/k", 100)];
 
-/// Steps that split directories add: a second name in `/c` splits it. A change of a name in a directory that was folded splits it again, if it
+/// Steps of split directories: a second name in `/c` splits it. A change of a name in a directory that was folded splits it again, if it
 /// has two names then.
 const OF_SPLITS: &[Step] = &[
     Step::Fold("/"),
