@@ -443,7 +443,7 @@ impl Client {
         self.service.commit(Position(0))
     }
 
-    /// This client ends: a server that says nothing for `limit` is given up, and who waits for it is answered
+    /// This client ends: it stops waiting for a server that is silent for `limit`, and its callers get
     /// [`Refusal::NotConnected`]. Follow with [`Client::sync`].
     pub fn leave(&self, limit: std::time::Duration) {
         self.service.leave(limit);
@@ -479,7 +479,7 @@ impl Client {
         self.files.dirty_files()
     }
 
-    /// Hands over what is written here, durable or not.
+    /// Hands over the data written here, durable or not.
     ///
     /// # Errors
     /// The last failure; the handles of that file report it.

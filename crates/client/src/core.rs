@@ -257,7 +257,7 @@ impl Core {
 
     /// Then the kernel's names are not remembered, which costs as much as an operation of a server in this process, and no
     /// recall waits for a directory's lock in the kernel. (Two mounts that both create in one directory hold that
-    /// lock, each while it waits for the other to give up its lease: taking names back one by one would hang them.)
+    /// lock, each while it waits for the other to give its lease back: taking names back one by one would hang them.)
     pub(crate) fn forgets_names_at_once(&self) -> bool {
         self.invalidator.get().is_some_and(|invalidator| invalidator.forgets_names_at_once())
     }

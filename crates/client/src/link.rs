@@ -34,7 +34,7 @@ pub(crate) fn spawn(shared: &Arc<Link>) -> Vec<JoinHandle> {
     vec![start("chiton-link", run), start("chiton-keep", keep)]
 }
 
-/// Gives a silent server up when whoever leaves has waited long enough for it.
+/// Drops a silent server when a leaving client has waited long enough for it.
 pub(crate) fn watch_leaving(shared: &Arc<Link>) {
     let shared = Arc::downgrade(shared);
     let body = move || {
@@ -62,7 +62,7 @@ fn run(shared: &Arc<Link>) {
             let generation = state.generation;
             drop(state);
             if silent.is_some_and(|silent| silent >= session_time) {
-                // It is over there anyway; and who waits can be interrupted.
+                // It is over there anyway; and a waiting caller can be interrupted.
                 shared.dialer.was_silent(shared.options.plate);
                 shared.lost(generation);
             }
@@ -103,7 +103,7 @@ fn keep(shared: &Arc<Link>) {
     }
 }
 
-/// A connection is there over which things are sent again before it is up: whoever stops can close it.
+/// A connection is there over which things are sent again before it is up: a stopping client can close it.
 fn arrive(shared: &Link, wire: &Arc<dyn Wire>) -> Result<(), Lost> {
     let mut state = shared.state.lock();
     if state.stopping {

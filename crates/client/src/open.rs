@@ -167,7 +167,7 @@ impl Client {
         self.files.write(caller, fh, offset, bytes)
     }
 
-    /// close(2) of one of the descriptors: what is dirty goes to the server.
+    /// close(2) of one of the descriptors: dirty data go to the server.
     ///
     /// # Errors
     /// Why it could not, or earlier in the background.

@@ -23,7 +23,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Logs what is new, and writes what waits into the history when its time has come.
+    /// Logs new refusals, and writes waiting ones into the history when their time has come.
     pub(crate) fn report(&mut self, shared: &Shared, trust: &Trust, map: &ClusterMap) {
         for line in trust.take_refusals() {
             (shared.log)(&line);

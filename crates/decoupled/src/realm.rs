@@ -141,7 +141,7 @@ impl Realm {
         &self.policy
     }
 
-    /// Whether its journal failed for good. A new client can recover what is durable; the rest is lost.
+    /// Whether its journal failed for good. A new client can recover the durable operations; the rest is lost.
     pub fn has_failed(&self) -> bool {
         self.server.has_failed()
     }

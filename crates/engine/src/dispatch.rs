@@ -345,7 +345,7 @@ impl Clients {
         clamp(mode, attr)
     }
 
-    /// The same, for one who may look again: whoever holds it and does not use it is asked to let others have it too.
+    /// The same, for one who may look again: a holder that does not use it is asked to share it.
     pub(crate) fn lease_looked_at(&mut self, attr: &Attr, slot: Slot, m: &Moment) -> LeaseMode {
         if self.resends.are_left() || attr.is_parted() {
             return LeaseMode::None;
@@ -374,7 +374,7 @@ impl Clients {
         mode
     }
 
-    /// Asks those who hold an inode exclusively and do not use it to share it.
+    /// Asks exclusive holders of an inode that do not use it to share it.
     pub(crate) fn share_idle(&mut self, ino: Ino, slot: Slot, m: &Moment) {
         let opens = &self.opens;
         self.leases.downgrade_idle(ino, slot, m.mono, |holder| opens.has(ino, holder));

@@ -25,7 +25,7 @@ use crate::volatile::NOT_JOURNALLED;
 use crate::wait_queue::Wait;
 use chiton_namespace::Namespace;
 
-/// An operation and who asks for it.
+/// An operation and its requester.
 pub(crate) struct OpCall<'a> {
     pub(crate) session: SessionId,
     pub(crate) slot: Slot,

@@ -5,7 +5,7 @@
 //!                          `since` ┘
 //! ```
 //!
-//! The client was away while the window was open. The server lost operations that it had answered, and went on without them.
+//! The client was away while the window was open. The server lost operations that it had answered, and continued without them.
 //!
 //! Invariants:
 //! - An operation is carried out only if it has the outcome that its caller got: the same inode number, and a change. Nothing that it

@@ -227,7 +227,7 @@ impl QueryHandler<'_> {
         Ok(is_being_written && self.shards.policy_of(ino)?.1.data != Data::Linearizable)
     }
 
-    /// Reading what is not open asks for permission; at the open it was checked already.
+    /// Reading a file that is not open asks for permission; at the open it was checked already.
     fn may_read(&self, ino: Ino) -> Result<(), Stop> {
         if !self.clients.opens.has(ino, self.slot) {
             self.shards.ns.access(self.cred, ino, access::READ)?;
@@ -292,7 +292,7 @@ impl QueryHandler<'_> {
         Ok(Answer::Entries { entries, end, parent_leased, parent_open })
     }
 
-    /// Others hold what a page lists, and whoever scans a directory will ask for the next pages, too: the holders of what stands there
+    /// Others hold what a page lists, and a client that scans a directory will ask for the next pages, too: the holders of the inodes there
     /// are asked to share it meanwhile, so that those pages come with leases. Nothing is fetched for it.
     fn look_ahead(&mut self, dir: Ino, after: u64) -> Result<(), Stop> {
         let (slot, m) = (self.slot, self.m);

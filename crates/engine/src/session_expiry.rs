@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// While nothing becomes durable: those who wait for it are refused, not kept. A journal without space may heal,
+    /// While nothing becomes durable: requests that wait for it are refused, not kept. A journal without space may heal,
     /// so what an ended session holds is waited for then; one that failed does not.
     pub(crate) fn refuse_hopeless(&mut self, m: &Moment) {
         if m.health == Health::Good {

@@ -42,7 +42,7 @@ pub struct Task {
     pub(crate) merging: Option<Box<Merging>>,
     /// Of a path that leads over several plates: how far it is.
     pub(crate) resolving: Option<Box<Resolving>>,
-    /// It is another plate that asks, and no session: what it asks.
+    /// Set if another plate asks, and no session: its message.
     pub(crate) peer: Option<Box<(PlateId, PeerMessage)>>,
 }
 
@@ -87,7 +87,7 @@ impl Task {
 /// The event that a request waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// That others give up leases on these.
+    /// That others give back leases on these.
     Leases(SmallVec<[Ino; 4]>),
     /// That this position is durable.
     Durable(Position),

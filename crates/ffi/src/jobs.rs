@@ -1,4 +1,4 @@
-//! Subtrees in which a job works alone, and what becomes of what it did.
+//! Subtrees in which a job works alone, and the fate of its changes.
 
 use std::ffi::{c_char, c_int};
 

@@ -53,7 +53,7 @@ thread_local! {
 pub(crate) fn keep(failure: Failure) {
     // A zero byte would end the sentence for C there.
     let text = CString::new(failure.text.replace('\0', "?")).unwrap_or_default();
-    // A thread that ends has nobody who asks.
+    // A thread that ends has no caller that asks.
     let _ = LAST.try_with(|last| *last.borrow_mut() = (failure.errno, text));
 }
 

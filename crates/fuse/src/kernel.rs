@@ -34,7 +34,7 @@ const PAGE_BYTES: u64 = 4096;
 const UNSURE_MAX: usize = 65_536;
 /// How long a handler waits until the kernel is notified.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same of whoever ends a lease, for the kernel to read a listing: it needs no more than the processor for that.
+/// The same of the thread that ends a lease, for the kernel to read a listing: it needs no more than the processor for that.
 const READING_PATIENCE: Duration = Duration::from_millis(200);
 /// Maximum number of tasks for the thread. Beyond it no more ends of files wait for it.
 const QUEUE_MAX: usize = 65_536;

@@ -1,4 +1,4 @@
-//! Pages of listings that the kernel had no room for: what is left is shown next, without another message.
+//! Pages of listings that the kernel had no room for: the rest is shown next, without another message.
 //!
 //! ```text
 //!   READDIRPLUS ─▶ a page of 128 entries ─▶ 24 fit the reply

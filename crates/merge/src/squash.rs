@@ -4,14 +4,14 @@
 //!   make t · write t · rename t → f · (f replaced by) make u · rename u → f     ──▶   make u · rename u → f
 //! ```
 //!
-//! Invariant: applied to the state before the first event, what is left gives the same tree as all did: names, content
+//! Invariant: applied to the state before the first event, the rest gives the same tree as all did: names, content
 //! and attributes, also the times of directories (of which a touch stays where the last change went).
 
 use chiton_model::{Event, InodeTouch, Over, Role};
 use chiton_types::Ino;
 use hashbrown::{HashMap, HashSet};
 
-/// Removes what is redundant from a piece of a journal, in place; the order of what is left stays.
+/// Removes redundant events from a piece of a journal, in place; the order of the rest stays.
 pub fn squash(events: &mut Vec<Event>) {
     let mut gone = candidates(events);
     // A directory stays if something that stays happened in it.

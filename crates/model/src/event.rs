@@ -701,7 +701,7 @@ events! {
     time { *time }
     text { format!("part {ino} of directory {home}, names with hashes from {first} to {last}") }
 
-    /// A name goes from an inode of a directory to another one of the same directory. Whatever it names
+    /// A name goes from an inode of a directory to another one of the same directory. The inode that it names
     /// stays as it is.
     36 "moved" Moved {
         /// The type of the inode that it names.

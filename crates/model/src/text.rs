@@ -25,7 +25,7 @@ pub fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// A name as text: what is not UTF-8 as `\xNN`, so that different names stay different.
+/// A name as text: bytes that are not UTF-8 as `\xNN`, so that different names stay different.
 pub fn text(name: &Name) -> String {
     let mut out = String::new();
     for chunk in name.as_bytes().utf8_chunks() {

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - One process for each test program, on a port that the system chose; it ends when its standard input does, also
 //!   if the test program is killed.
-//! - The environment is made by whoever comes first, under a lock, from the versions named here; `python3` with `venv`
+//! - The environment is made by the first user, under a lock, from the versions named here; `python3` with `venv`
 //!   is all that the machine has to have.
 
 mod environment;

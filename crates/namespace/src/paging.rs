@@ -202,7 +202,7 @@ impl Namespace {
         needs.iter().zip(&keys).map(fetch).collect()
     }
 
-    /// Reads what is needed; without any lock on the namespace.
+    /// Reads the rows that are needed; without any lock on the namespace.
     pub fn fetch<S: RowSource>(source: &S, need: &Need) -> Result<Fetched, S::Error> {
         let mut exhausted = true;
         let rows = match need {

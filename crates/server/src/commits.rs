@@ -38,7 +38,7 @@ impl OnDurable {
     }
 }
 
-/// Those who wait.
+/// Requests that wait for durability.
 pub(crate) struct Commits {
     /// Answers by the position that they wait for.
     waiting: Mutex<BTreeMap<(Position, u64), (Sender, OnDurable)>>,

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - It is volatile: it dies with the server, so its operations are not numbered and never sent again.
-//! - Each recall is handled on a thread of its own: no thread which waits for another session is needed to give up what
+//! - Each recall is handled on a thread of its own: no thread which waits for another session is needed to give back what
 //!   this one holds, nor does a recall that waits (for the kernel, for the answer to a call) hold up another.
 
 use std::sync::Arc;

@@ -46,8 +46,8 @@ pub struct ServerOptions {
     pub gone_ms: u32,
     /// About how many leases are kept.
     pub lease_entries_max: usize,
-    /// How long an inode rests after others had to give up leases for a change: nobody is given one unasked. What
-    /// several clients change all the time would else cost a recall for each change.
+    /// How long an inode rests after others had to give back leases for a change: nobody is given one unasked. An inode
+    /// that several clients change all the time would else cost a recall for each change.
     pub lease_rest_ms: u32,
     pub sessions_max: usize,
     /// The journal's tunables.

@@ -299,7 +299,7 @@ impl Plate {
         }
     }
 
-    /// A commit of a thread of this process, without the engine, which the others that wait are about to use: whatever was
+    /// A commit of a thread of this process, without the engine, which the others that wait are about to use: everything
     /// answered while the journal was good is in it.
     fn commit_here(&self, id: u64, upto: Position) -> Reply {
         self.waiters.commits.here.fetch_add(1, Ordering::Relaxed);

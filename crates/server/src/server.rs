@@ -132,7 +132,7 @@ impl Server {
         }
     }
 
-    /// Finds out whether the place can be used by whoever changes something there.
+    /// Checks whether the place can be used by a caller that changes something there.
     pub(crate) fn probe(data: &DataAddress, world: &dyn World) -> Result<(), StartError> {
         let DataAddress::S3(location) = data else { return Ok(()) };
         let bucket = Bucket::open(location).map_err(StartError::Failed)?;
@@ -457,8 +457,8 @@ impl Server {
         self.ownership.lock().take();
     }
 
-    /// Waits a little until each plate has carried out what others have decided: then the stores of all plates fit each other. What
-    /// is left the next start carries out.
+    /// Waits a little until each plate has carried out the decisions of others: then the stores of all plates fit each other. The next
+    /// start carries out the rest.
     fn finish_effects(&self) {
         let plates = self.table.all();
         if self.plates().count() == 1 || plates.len() != self.table.count() {
@@ -527,7 +527,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop_threads();
         for running in self.table.all() {
-            // Before the lock on the directory goes. Whoever wants to know how it ended calls shutdown.
+            // Before the lock on the directory goes. A caller that wants to know how it ended calls shutdown.
             let _ = running.close_stores();
         }
     }

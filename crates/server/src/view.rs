@@ -28,7 +28,7 @@
 //!                                    └──── no plate takes a message of another ────┘
 //! ```
 //!
-//! So no plate's rows rest on something that another plate did after its own snapshot. What a plate has decided and another has not
+//! So no plate's rows rest on something that another plate did after its own snapshot. A decision of one plate that another has not
 //! carried out stands as owed in the rows of the first. If a plate stops or moves meanwhile, its view is gone, and the next step is refused
 //! as `Stale`. If the 10 s were over before `take` or `release`, that is refused as `Busy`. In both cases there is no cut, and the client
 //! begins anew.

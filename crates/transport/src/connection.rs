@@ -2,7 +2,7 @@
 //!
 //! - [`Connection::call`]: ask and wait. The calling thread writes and reads the socket itself.
 //! - [`Connection::send`] and [`Connection::wait`]: many requests in flight from one thread; what is sent
-//!   goes out together when someone waits.
+//!   goes out together when a thread waits.
 //! - [`Connection::start`]: a [`Pending`] answer, which is also a future.
 //!
 //! [`crate::mux`] has the workings.
@@ -64,7 +64,7 @@ impl Connection {
         self.mux.wait(request.id)
     }
 
-    /// Asks without waiting: [`Connection::wait`] has the answer. Nothing need go out before someone waits or
+    /// Asks without waiting: [`Connection::wait`] has the answer. Nothing need go out before a thread waits or
     /// flushes.
     ///
     /// # Panics

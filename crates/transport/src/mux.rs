@@ -12,7 +12,7 @@
 //! futures wait.
 //!
 //! Invariants:
-//! - Whenever someone waits there is a leader, or one that was woken to become it.
+//! - Whenever a thread waits there is a leader, or one that was woken to become it.
 //! - A thread that writes never stops others from reading: a flusher that finds the socket full reads replies meanwhile
 //!   (else both ends could wait for each other to read).
 //! - A reply that nobody asked for is dropped.
@@ -38,7 +38,7 @@ use crate::stream::Stream;
 
 /// Requests gathered by `send` go out when they are so many bytes, even if nobody waits.
 const GATHER_BYTES: usize = 16 << 10;
-/// While someone else writes, callers may append up to here; past it they wait.
+/// While another thread writes, callers may append up to here; past it they wait.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 pub(crate) struct Mux {
@@ -55,7 +55,7 @@ pub(crate) struct Mux {
 #[derive(Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// Someone is writing, and will write what is added meanwhile.
+    /// A thread is writing, and will write what is added meanwhile.
     flushing: bool,
     /// A buffer to swap with.
     spare: Vec<u8>,
@@ -70,7 +70,7 @@ struct Inbox {
 #[derive(Default)]
 struct Slots {
     in_flight: HashMap<u64, Slot>,
-    /// Someone reads the socket, or is about to.
+    /// A thread reads the socket, or is about to.
     led: bool,
     /// Threads that wait for a leader to bring their reply, by request.
     followers: BTreeMap<u64, Thread>,

@@ -61,7 +61,7 @@ impl PeerChannel {
         while matches!(self.stream.recv(&mut bytes, true), Ok(n) if n > 0) {}
     }
 
-    /// Ends the connection: whoever waits returns.
+    /// Ends the connection: waiting threads return.
     pub fn close(&self) {
         self.stream.shutdown();
     }

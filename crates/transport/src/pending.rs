@@ -34,7 +34,7 @@ impl Pending {
         Pending(State::Socket { mux, id })
     }
 
-    /// An answer that someone in this process will give: for transports without a socket.
+    /// An answer that another thread of this process will give: for transports without a socket.
     pub fn promise() -> (Promise, Pending) {
         let shared = Arc::new(Shared::default());
         (Promise(Some(shared.clone())), Pending(State::Promised(shared)))

@@ -361,7 +361,7 @@ impl Loop {
                 // The client gave up while it waited.
                 Err(e)
                     if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
-                // No descriptor or memory: those who wait stay in the queue for a while.
+                // No descriptor or memory: waiting connections stay in the queue for a while.
                 Err(_) => {
                     self.resting.store(true, Ordering::Relaxed);
                     self.arm_listener(i, EventFlags::empty());

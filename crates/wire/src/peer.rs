@@ -281,7 +281,7 @@ choice! {
             number: u64,
             failure: Failure,
         }
-        /// The operation was refused or given up, or what it has moved is durable everywhere: its guards end, the token with them.
+        /// The operation was refused or abandoned, or its moves are durable everywhere: its guards end, the token with them.
         5 Release {
             key: OpKey,
         }

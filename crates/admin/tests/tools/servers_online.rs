@@ -345,7 +345,7 @@ fn only_administrators_look_at_rows() {
     let said = summary.map(drop).map_err(|error| error.to_string());
     assert!(said.as_ref().is_err_and(|e| e.contains("only root and the user of the server")), "{said:?}");
     assert_eq!(found, []);
-    // Nothing is held by what was refused.
+    // A refused check holds nothing.
     let writer = servers.client(1, None);
     writer.mkdir_all("load0/0/after/that").expect("made");
     drop((tool, writer));

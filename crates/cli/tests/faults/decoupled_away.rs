@@ -90,7 +90,7 @@ fn names(dir: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// As programs that resolve a path by themselves do, and chdir(2) of a shell.
+/// As programs do that resolve a path themselves, and chdir(2) of a shell.
 fn look_up_the_way(top: &Path, job: &Path) -> io::Result<()> {
     let mut way: Vec<PathBuf> = job.ancestors().take_while(|dir| *dir != top).map(Path::to_owned).collect();
     way.push(top.to_owned());

@@ -97,7 +97,7 @@ pub struct DirectBlocks {
 }
 
 impl DirectBlocks {
-    /// Blocks in `objects` (to be wrapped with retries by whoever opens it).
+    /// Blocks in `objects` (to be wrapped with retries by the opener).
     pub fn new(objects: Arc<dyn Objects>) -> DirectBlocks {
         DirectBlocks { objects, indexes: Mutex::default() }
     }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants:
-//! - `busy` is held by one thread at a time: whoever pushes, truncates or clones. It may wait for the service, never
+//! - `busy` is held by one thread at a time, which pushes, truncates or clones. It may wait for the service, never
 //!   for a lease.
 //! - `pending` and `sending` name our own blocks only; those that are not stored yet stand in `uploads`.
 //! - Without a lease, `content` is that of the position in `attr`, if it is known at all.

@@ -216,7 +216,7 @@ impl Files {
         result
     }
 
-    /// Pushes what is dirty in this file: the server has answered, it is not yet durable (close(2)).
+    /// Pushes the dirty data of this file: the server has answered, it is not yet durable (close(2)).
     ///
     /// # Errors
     /// Why not, or why a push in the background failed since this handle last reported.
@@ -226,7 +226,7 @@ impl Files {
         self.report(&open, result)
     }
 
-    /// Pushes what is dirty here, in this file and all others, and waits until everything that was answered so far is
+    /// Pushes the dirty data of this file and all others, and waits until everything that was answered so far is
     /// durable (S18). A failure of another file is reported to that file's handles (S23).
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl Files {
         reported.and(lost.map_or(Ok(()), Err))
     }
 
-    /// Pushes what is dirty in a file, open or not. To be called before its times, mode or owner are set: what was
+    /// Pushes the dirty data of a file, open or not. To be called before its times, mode or owner are set: data
     /// written before must not change them afterwards.
     ///
     /// # Errors
@@ -263,7 +263,7 @@ impl Files {
         self.push_dirty(Scope::All, || true)
     }
 
-    /// The same for whoever asks whether everything is there.
+    /// The same for a caller that asks whether everything is there.
     ///
     /// # Errors
     /// As [`Files::push_all`]; else, once, why data were lost that no close(2) reported.
@@ -517,7 +517,7 @@ impl Files {
         self.options.on_loss.report(ino, why);
     }
 
-    /// One handle less. `unreported`: nobody knows that what is dirty still could not be pushed.
+    /// One handle less. `unreported`: nobody knows that the data still dirty could not be pushed.
     fn leave(&self, file: &Arc<FileState>, unreported: bool) {
         let mut table = self.table.lock();
         let mut inner = file.lock();

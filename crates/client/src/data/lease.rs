@@ -189,7 +189,7 @@ impl Files {
         }
     }
 
-    /// Gives a lease up: pushes what is dirty, then drops what is cached beyond `keep`. To be called on a thread that
+    /// Gives a lease back: pushes dirty data, then drops the cached state beyond `keep`. To be called on a thread that
     /// holds nothing. Bytes that cannot be pushed are lost: EIO, or the store's reason, at the next flush, fsync or release of
     /// each handle, at the next fsync of the file, and at the next sync.
     pub fn recall(&self, ino: Ino, keep: LeaseMode) {

@@ -21,7 +21,7 @@ pub(super) struct Losses(Mutex<Owed>);
 #[derive(Default)]
 struct Owed {
     by_file: BTreeMap<Ino, Refusal>,
-    /// For whoever asks about all files.
+    /// For a caller that asks about all files.
     any: Option<Refusal>,
 }
 

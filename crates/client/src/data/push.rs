@@ -74,7 +74,7 @@ impl Files {
         result
     }
 
-    /// The same for whoever is busy with the file already.
+    /// The same for a thread that is busy with the file already.
     pub(super) fn push_busy(&self, file: &Arc<FileState>, scope: Scope) -> Result<(), Refusal> {
         for _ in 1..TRIES_MAX {
             match self.push_once(file, scope) {
@@ -325,7 +325,7 @@ impl Files {
         }
         inner.in_flight = false;
         if result == Err(Refusal::NotPermitted) {
-            // Others have the file by now: what was written to it rests on what it was.
+            // Others have the file by now: writes to it rested on its former state.
             inner.note_failure(Refusal::Io);
             self.give_up(file.ino, &mut inner, Refusal::Io, true);
             return Err(Refusal::Io);

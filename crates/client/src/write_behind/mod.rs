@@ -259,7 +259,7 @@ impl Core {
         (service.valid_until(ino) > now).then_some(attempt)
     }
 
-    /// Writes all of a small file by write-behind: its attributes then, if that is possible. `known`: what is known of it, under
+    /// Writes all of a small file by write-behind: its attributes then, if that is possible. `known`: its known attributes, under
     /// an exclusive lease.
     pub(crate) fn write_locally(
         &self,

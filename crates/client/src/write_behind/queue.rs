@@ -401,7 +401,7 @@ impl PendingQueue {
         }
     }
 
-    /// The client is about to end: it acknowledges nothing more, and sends what is pending.
+    /// The client is about to end: it acknowledges nothing more, and sends its pending operations.
     pub(crate) fn leave(&self) {
         self.queue.lock().is_leaving = true;
     }

@@ -69,7 +69,7 @@ impl Cluster {
             .expect("an address")
     }
 
-    /// Every server hears who has what.
+    /// Notifies every server of the plates that each one serves.
     fn tell(&self) {
         let all: Vec<PeerServer> = (0..self.servers.len())
             .map(|number| PeerServer {

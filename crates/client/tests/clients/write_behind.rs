@@ -125,7 +125,7 @@ fn unpack(client: &Client, root: Ino, dirs: usize) -> BTreeMap<String, Option<Ve
     there
 }
 
-/// All that is below a directory, as one finds it who looks.
+/// All that a client finds below a directory.
 fn look(client: &Client, root: &str) -> BTreeMap<String, Option<Vec<u8>>> {
     let mut there = BTreeMap::new();
     let mut todo = vec![String::new()];

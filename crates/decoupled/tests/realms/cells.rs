@@ -116,7 +116,7 @@ impl Job<'_> {
         }
     }
 
-    /// Kills server and client, resumes what is left, and returns the files that exist.
+    /// Kills server and client, recovers from the remaining journals, and returns the files that exist.
     fn crash(self) -> BTreeSet<String> {
         self.site.kill();
         if let Some(realm) = &self.realm {

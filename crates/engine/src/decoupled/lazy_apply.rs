@@ -120,7 +120,7 @@ impl LazyApply {
         Some(event.born(*position).expect("the event makes a file"))
     }
 
-    /// Brings what is pending into the engine's memory.
+    /// Applies pending files to the engine's memory.
     #[inline]
     pub fn apply_to(&mut self, engine: &mut Engine) {
         if self.has_pending() {

@@ -1,4 +1,4 @@
-//! Leases by themselves, without an engine.
+//! Leases alone, without an engine.
 
 use super::*;
 use LeaseMode::{Exclusive, None as Nothing, Shared};

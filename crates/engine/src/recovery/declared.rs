@@ -76,7 +76,7 @@ fn a_declared_file_is_lent_to_others_only_when_its_declarer_gives_it_back() {
     w.take();
     assert!(w.engine.recovery.is_none(), "all have declared");
     assert_eq!((w.answered(lease), w.answered(read)), (None, None));
-    // A pushes, as its recall asks, and is not held up by those who wait.
+    // A pushes, as its recall asks, and is not held up by waiting requests.
     let pushed = w.ask(A, None, write(ino, b"appended")).expect("answered");
     assert!(pushed.result.is_ok(), "{pushed:?}");
     assert!(w.gives_back(A) > 0);

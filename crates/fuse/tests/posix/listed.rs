@@ -199,7 +199,7 @@ fn a_listing_in_small_replies_keeps_what_did_not_fit() {
         messages
     });
     let least = least.min().expect("rounds");
-    // Without what is kept it takes 86.
+    // Without the kept pages it takes 86.
     assert!(least < SCANNED as u64 / 80, "{least} messages for {SCANNED} files");
     // A kept page is shown as it is by then: names that either mount has removed are not.
     for remover in [&b, &a] {

@@ -325,7 +325,7 @@ fn effects_of_single_changes() {
     // The gap of a shared block is filled by what was cut out: three become one.
     let (left, right) = (at(0, 10, 1, 0, true), at(20, 10, 1, 20, true));
     check(&[left, right], at(10, 10, 1, 10, true), &[s], fx(10, &[], &[], &[(1, -1)]));
-    // A block over itself is not garbage, and what is left of it counts.
+    // A block over itself is not garbage, and the rest of it counts.
     check(&[a], a, &[s], fx(0, &[], &[(1, 1)], &[]));
     check(
         &[a],

@@ -61,7 +61,7 @@ fn list<S: PlanState>(state: &S, inode: &InodeFacts, flag: u8, name: &[u8]) -> R
     Ok(Acl::decode(value.map_or(&[], |value| value)).map_err(|_| Refusal::Io)?)
 }
 
-/// True of what is known to be true; what is not known has to be looked up.
+/// Passes if `known` is true; if it is unknown, the caller's groups have to be looked up.
 fn require(known: Option<bool>, otherwise: Refusal) -> Result<(), Fault> {
     match known {
         Some(true) => Ok(()),

@@ -61,7 +61,7 @@ pub struct Planned {
 /// The events that carry out `op`, appended to `out` (nothing is appended on a fault).
 ///
 /// # Errors
-/// [`Fault::Refused`] by the state or permissions, [`Fault::Missing`] of what is not known here, [`Fault::NeedGroups`].
+/// [`Fault::Refused`] by the state or permissions, [`Fault::Missing`] of rows that are not known here, [`Fault::NeedGroups`].
 pub fn plan<S: PlanState>(
     state: &S,
     op: &Op,

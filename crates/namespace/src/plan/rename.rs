@@ -30,7 +30,7 @@ pub(super) fn rename<S: PlanState>(
         (RenameHow::Exchange, None) => return Err(Refusal::NotFound.into()),
         _ => {}
     }
-    // Neither may a directory move below itself, nor what is above the source be replaced by it.
+    // Neither may a directory move below itself, nor may it replace a directory above it.
     // Within one directory nothing moves up or down.
     if from != to && source.kind == Kind::Dir {
         match way_up(state, source.ino, &to_dir)? {

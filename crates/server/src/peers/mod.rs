@@ -228,7 +228,7 @@ impl Peers {
             (ways.links, ways.servers) = (links.clone(), known);
         }
         left.into_values().for_each(|link| link.stop());
-        // A link that is up already greets only what is new.
+        // A link that is up already greets only plates that are new to it.
         for (plate, (link, before)) in self.plates.all().zip(links.iter().zip(before)) {
             if let Some(link) = link.as_ref().filter(|link| Some(link.number()) != before) {
                 link.greet(table, &[plate]);

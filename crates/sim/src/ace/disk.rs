@@ -335,7 +335,7 @@ impl Disk {
         for (n, plate) in self.plates.iter().enumerate() {
             let mut of_plate = plate.tails();
             if unsynced == Some(n) {
-                // A journal that lacks only a part of several segments is damaged, and tells so.
+                // A journal that lacks only a part of several segments is damaged, and reports it.
                 of_plate.retain(|tail| matches!(tail, Tail::Kept | Tail::Forgotten));
             }
             let with = |before: &Vec<Tail>| {

@@ -1,7 +1,7 @@
 //! One plate dies at one of its writes and is started anew, while the others and their sessions continue.
 //!
 //! ```text
-//!   steps ─▶ client ─┬▶ plate 0 ─ write, write, ✝ … ─▶ a new start on what is left of its journal
+//!   steps ─▶ client ─┬▶ plate 0 ─ write, write, ✝ … ─▶ a new start on the rest of its journal
 //!                    └▶ plate 1 ─ continues ──────────▶ both: the tree, at rest, and after a start of all
 //! ```
 //!
@@ -143,7 +143,7 @@ pub(super) struct Lost {
     pub(super) history: crate::checkers::crash::History,
 }
 
-/// Waits until a plate dies, and starts it on what is left.
+/// Waits until a plate dies, and starts it on the rest of its journal.
 fn start_anew(server: &Server, live: &LiveDisk, way: usize) {
     let Some(plate) = live.wait_death() else { return };
     server.crash_plate(plate);

@@ -188,7 +188,7 @@ impl Appends {
         }
     }
 
-    /// The records of a read, in their order. `None` if records that it shows were lost while it went on: it reads in several
+    /// The records of a read, in their order. `None` if records that it shows were lost while it continued: it reads in several
     /// calls, and between two of them the rest of the file moved towards the beginning.
     fn lines(&self, read: &Read) -> Result<Option<Vec<usize>>, Violation> {
         let mut seen = Vec::new();

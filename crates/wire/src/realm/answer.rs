@@ -149,7 +149,7 @@ record! {
 }
 
 record! {
-    /// A decoupling, for those who ask.
+    /// A decoupling, as it is listed.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct RealmInfo "decoupling" {
         /// Its number and latest client.

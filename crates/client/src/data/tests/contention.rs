@@ -317,7 +317,7 @@ fn who_opens_a_file_whose_size_is_being_set_waits() {
     assert!(opened.load(Ordering::SeqCst));
 }
 
-/// A file whose size is being set keeps its state, so that whoever opens it meanwhile has the same.
+/// A file whose size is being set keeps its state, so that a thread that opens it meanwhile has the same.
 #[test]
 fn a_file_whose_size_is_being_set_is_not_forgotten() {
     let member = Rig::new().member(FilesOptions { idle_files_max: 0, ..tiny() });

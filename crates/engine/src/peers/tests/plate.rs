@@ -25,7 +25,7 @@ pub(super) struct Written {
     pub(super) last: Position,
 }
 
-/// A plate, and what is left of it after a crash.
+/// A plate, and the rest of it after a crash.
 pub(super) struct Node {
     pub(super) plate: PlateId,
     pub(super) engine: Engine,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Directories at the top stay, and have the numbers from 0 on. Whatever a call makes has the number of the call.
+//! - Directories at the top stay, and have the numbers from 0 on. An inode that a call makes has the number of the call.
 //! - A refusal says that the call did nothing, and at the moment could do nothing. Which one it is does not matter here.
 
 use std::collections::BTreeMap;

@@ -297,7 +297,7 @@ impl Job {
         Ok(())
     }
 
-    /// The first `count` entries exist, whoever dies from now on.
+    /// The first `count` entries exist, even if a client or the server dies from now on.
     fn is_safe(&self, count: usize) {
         if !self.is_over() {
             self.ledger.lock().is_safe(count);
