@@ -71,7 +71,7 @@ fn is_for_all(name: &[u8]) -> bool {
     name.starts_with(b"security.")
 }
 
-/// Whether an inode has no extended attribute with this name, and every caller is to learn so.
+/// Whether an inode has no extended attribute with this name, and every caller may learn that.
 fn lacks(attr: &Attr, name: &[u8]) -> bool {
     // Of a symbolic link nobody may ask for lists.
     let is_link = attr.kind == Kind::Symlink;

@@ -13,7 +13,7 @@
 //! Invariants:
 //! - `take(put(value)) == value` for every value that `check` passes.
 //! - `take` never panics, and allocates at most a small multiple of the bytes that are there: every count is checked against
-//! the bytes left.
+//!   the bytes left.
 
 mod change;
 mod cred;

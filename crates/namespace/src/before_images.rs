@@ -434,7 +434,7 @@ fn is_dir(inode: &[u8]) -> bool {
     inode.first() == Some(&(Kind::Dir as u8))
 }
 
-/// Copies the changes of an event to a file's attributes and place, not those to its content.
+/// Carries over an event's changes of a file's attributes and place, not those of its content.
 fn carry(image: &mut Inode, before: &Inode, now: &Inode, sets: &SetAttributes) {
     macro_rules! changed {
         ($($field:ident or $set:expr),+) => {

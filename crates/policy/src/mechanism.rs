@@ -31,7 +31,7 @@ impl End {
     }
 }
 
-/// The part of a mechanism in a composition.
+/// The place of a mechanism in a composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// Carries operations out: exactly one, first.

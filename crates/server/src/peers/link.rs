@@ -1,8 +1,8 @@
 //! The link to another server: one connection, over which plates of this process send to plates there.
 //!
 //! Invariants:
-//! After a connection broke nothing of a plate goes over the next one before its greeting: the receiver can take the following
-//! messages for consecutive ones (see [`chiton_engine::Engine::greet_peer`]).
+//! - After a connection broke nothing of a plate goes over the next one before its greeting: the receiver can take the following
+//!   messages for consecutive ones (see [`chiton_engine::Engine::greet_peer`]).
 //! - While there is no connection, messages are dropped.
 
 use std::collections::{BTreeSet, VecDeque};
