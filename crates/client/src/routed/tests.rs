@@ -28,7 +28,7 @@ const LOCK_REQUEST: u64 = 17;
 
 type Script = dyn Fn(&Call) -> Result<Answer, CallError> + Send + Sync;
 
-/// The calls, each with its plate.
+/// The events of the calls, each with its plate.
 type Log = Arc<Mutex<Vec<(u16, &'static str)>>>;
 
 /// A plate that answers by a script.
