@@ -34,6 +34,8 @@ use crate::wait_queue::Wait;
 const PIECE_EVENTS: u64 = 512;
 /// About the most bytes that a piece makes of them.
 const PIECE_BYTES: usize = 4 << 20;
+/// Inodes for whose leases an answer waits at a time.
+const RECALLED_AT_ONCE: usize = 4;
 /// Most answers about one event before it is given up.
 const ANSWERS_MAX: usize = 4096;
 
@@ -44,6 +46,8 @@ pub(crate) struct Merging {
     skipped: u64,
     lost: Vec<(u64, String)>,
     conflicts: Vec<Conflict>,
+    /// Inodes that changed while others held leases on them: the answer waits until they are given back.
+    recalled: Vec<Ino>,
 }
 
 /// The last answer about a merge batch of a decoupling, for a client that did not get it: conflicts are reported once. It is in
@@ -92,6 +96,8 @@ struct Piece {
     /// Kept to spare allocations.
     touched: Vec<Ino>,
     bytes: usize,
+    /// Inodes that changed while others held leases on them.
+    recalled: Vec<Ino>,
     /// The number for a copy.
     fresh: Ino,
     /// It was not asked whether others hold leases: nobody does.
@@ -128,6 +134,11 @@ impl RealmHandler<'_> {
             }
         };
         match answer {
+            Ok(false) if self.is_still_held(&mut under_way.recalled, m) => {
+                let held = under_way.recalled.iter().copied().take(RECALLED_AT_ONCE).collect();
+                *merging = Some(under_way);
+                Err(Stop::Wait(Wait::Leases(held)))
+            }
             Ok(stopped) => {
                 let state = self.shards.ns.decoupling(claim.realm).expect("it is claimed").state;
                 let Merging { skipped, lost, conflicts, .. } = *under_way;
@@ -173,8 +184,8 @@ impl RealmHandler<'_> {
         self.output.write_skipped();
         let map = self.shards.ns.borrow_map(id);
         let is_alone = self.clients.leases.is_nobodys();
-        let mut piece =
-            Piece { id, map, emitted: Vec::new(), touched: Vec::new(), bytes: 0, fresh, is_alone };
+        let (emitted, touched, recalled) = (Vec::new(), Vec::new(), std::mem::take(&mut merging.recalled));
+        let mut piece = Piece { id, map, emitted, touched, bytes: 0, recalled, fresh, is_alone };
         let base = call.blind.then(|| piece.map.set_base(Position(u64::MAX)));
         let (first, begun) = (call.from, done);
         let end = loop {
@@ -203,7 +214,8 @@ impl RealmHandler<'_> {
             true => MergeState { merged: call.batch.upto, batch: None },
             false => MergeState { merged: state.merged, batch: Some((call.batch.upto, done)) },
         };
-        let Piece { map, emitted, .. } = piece;
+        let Piece { map, emitted, recalled, .. } = piece;
+        merging.recalled = recalled;
         if emitted.is_empty() && done == begun && !is_whole {
             self.shards.ns.return_map(id, map);
         } else {
@@ -318,11 +330,13 @@ impl RealmHandler<'_> {
             self.shards.count_fragments(*ino, extents);
         }
         if !piece.is_alone {
-            // Leases that the server could foresee were given up before; the others are recalled, and nothing waits for them.
+            // Leases that the server could foresee were given back before; for the others the answer to the call waits.
             piece.touched.clear();
             Namespace::touched(std::slice::from_ref(&event), &mut piece.touched);
             for ino in &piece.touched {
-                self.clients.leases.conflict(*ino, Slot::SERVER, LeaseMode::None, m.mono);
+                if self.clients.leases.conflict(*ino, Slot::SERVER, LeaseMode::None, m.mono) {
+                    piece.recalled.push(*ino);
+                }
             }
         }
         piece.emitted.push(event);
@@ -371,6 +385,14 @@ impl RealmHandler<'_> {
             }
         }
         if busy.is_empty() { Ok(()) } else { Err(End::Busy(busy)) }
+    }
+
+    /// Whether others hold leases on some of these inodes, which are recalled. Leaves those.
+    fn is_still_held(&mut self, inos: &mut Vec<Ino>, m: &Moment) -> bool {
+        inos.sort_unstable();
+        inos.dedup();
+        inos.retain(|ino| self.clients.leases.conflict(*ino, Slot::SERVER, LeaseMode::None, m.mono));
+        !inos.is_empty()
     }
 
     fn used_fresh(&mut self, piece: &mut Piece, m: &Moment) -> Result<(), End> {
@@ -436,7 +458,7 @@ impl MergeCall<'_> {
         let events = (0..self.count).map(|_| Event::decode(&mut from)).collect::<Result<Vec<_>, _>>();
         let events = events.and_then(|events| from.finish().map(|()| events));
         let events = events.map_err(|e| bad(format!("the events of a merge: {e}")))?;
-        Ok(Merging { events, skipped: 0, lost: Vec::new(), conflicts: Vec::new() })
+        Ok(Merging { events, skipped: 0, lost: Vec::new(), conflicts: Vec::new(), recalled: Vec::new() })
     }
 
     /// How many events of the batch are done, if this call's are the next.

@@ -9,7 +9,7 @@ use chiton_types::{
     Cred, Epoch, Ino, Kind, Mode, Name, PlateId, Plates, Position, RealmId, Seq, SessionId, Time,
 };
 use chiton_wire::{
-    Answer, Call, Claim, MERGE_EVENTS_MAX, MergeBatch, RealmAnswer, RealmCall, Reply, Request,
+    Answer, Call, Claim, LeaseMode, MERGE_EVENTS_MAX, MergeBatch, RealmAnswer, RealmCall, Reply, Request,
 };
 
 use super::PIECE_EVENTS;
@@ -33,6 +33,8 @@ struct Bench {
     rows: Formatted,
     m: Moment,
     answers: BTreeMap<Ticket, Reply>,
+    /// Sessions do not answer recalls of this inode.
+    kept: Option<Ino>,
 }
 
 impl Bench {
@@ -57,7 +59,7 @@ impl Bench {
         let m = Moment { mono: Duration::from_secs(100), now: Time(1_000), ..Moment::default() };
         let mut engine = Engine::from_rows(settings, Namespace::open(&rows).expect("opens"), own, &m);
         engine.begin(m.mono, &m);
-        let mut bench = Bench { engine, rows, m, answers: BTreeMap::new() };
+        let mut bench = Bench { engine, rows, m, answers: BTreeMap::new(), kept: None };
         bench.settle();
         for id in (1..=JOURNALS).map(SessionId).chain([OTHER]) {
             bench.engine.open_session(id, 7, "test", false, &bench.m).expect("a session");
@@ -73,8 +75,12 @@ impl Bench {
     fn take(&mut self) {
         self.engine.frames_taken();
         for command in self.engine.take_commands() {
-            if let Command::Reply(ticket, reply) = command {
-                self.answers.insert(ticket, reply);
+            match command {
+                Command::Reply(ticket, reply) => drop(self.answers.insert(ticket, reply)),
+                Command::Recall(session, recall) if Some(recall.ino) != self.kept => {
+                    self.engine.recall_done(session, recall.id, &self.m);
+                }
+                _ => {}
             }
         }
     }
@@ -115,8 +121,12 @@ impl Bench {
     }
 
     fn make(&mut self, session: SessionId, seq: u64, make: Make) -> Ino {
+        self.make_in(Ino::ROOT, session, seq, make)
+    }
+
+    fn make_in(&mut self, parent: Ino, session: SessionId, seq: u64, make: Make) -> Ino {
         let name = name(&format!("{}-{seq}", session.0));
-        let op = Op::Make { parent: Ino::ROOT, name, make, mode: Mode(0o755) };
+        let op = Op::Make { parent, name, make, mode: Mode(0o755) };
         let reply = self.ask(session, seq, Call::Op { op, open: false }).expect("answered at once");
         match reply.result {
             Ok(Answer::Op { outcome, .. }) => outcome.attr.expect("attributes").ino,
@@ -127,6 +137,11 @@ impl Bench {
     /// A directory of the session's own, decoupled, and the first of its numbers.
     fn decouple(&mut self, session: SessionId) -> (Claim, Ino, Ino) {
         let root = self.make(session, 1, Make::Dir);
+        let (claim, first) = self.decouple_dir(session, root);
+        (claim, root, first)
+    }
+
+    fn decouple_dir(&mut self, session: SessionId, root: Ino) -> (Claim, Ino) {
         self.settle();
         self.engine.add_writer(SessionId(1_000 + session.0));
         let policy = format!("consistency: weak\ndurability: local\nallocated_inodes: {MERGE_EVENTS_MAX}\n");
@@ -145,7 +160,7 @@ impl Bench {
             }
         };
         match reply.result {
-            Ok(Answer::Realm(RealmAnswer::Granted(granted))) => (granted.claim, root, granted.ranges[0].0),
+            Ok(Answer::Realm(RealmAnswer::Granted(granted))) => (granted.claim, granted.ranges[0].0),
             other => panic!("{other:?}"),
         }
     }
@@ -166,8 +181,13 @@ fn name(text: &str) -> Name {
 }
 
 fn merge_call(claim: Claim, root: Ino, first: Ino) -> Call {
+    merge_call_of(MERGE_EVENTS_MAX as u64, claim, root, first)
+}
+
+/// So many files are made.
+fn merge_call_of(count: u64, claim: Claim, root: Ino, first: Ino) -> Call {
     let mut events = Vec::new();
-    for n in 0..MERGE_EVENTS_MAX as u64 {
+    for n in 0..count {
         let event = Event::Make {
             parent: root,
             name: name(&format!("f{n}")),
@@ -182,8 +202,8 @@ fn merge_call(claim: Claim, root: Ino, first: Ino) -> Call {
         };
         event.encode(&mut events);
     }
-    let batch = MergeBatch { after: Position(0), upto: Position(MERGE_EVENTS_MAX as u64) };
-    let count = MERGE_EVENTS_MAX as u32;
+    let batch = MergeBatch { after: Position(0), upto: Position(count) };
+    let count = count as u32;
     Call::Realm(Box::new(RealmCall::Merge { claim, batch, from: 0, count, events, last: true, blind: false }))
 }
 
@@ -226,4 +246,39 @@ fn twenty_merges_take_turns_and_others_wait_for_one_piece_at_most() {
     assert_eq!(pieces, left);
     assert!(answered > pieces);
     assert!(tickets.iter().all(|ticket| bench.answers.contains_key(ticket)));
+}
+
+/// S70: a merge puts a directory back that another client removed. It is not answered before clients know that its parent has changed,
+/// which nobody could foresee.
+#[test]
+fn merge_is_answered_when_all_leases_on_what_it_changed_are_given_back() {
+    let mut bench = Bench::new();
+    let (session, seq) = (SessionId(1), 1);
+    let root = bench.make(session, seq, Make::Dir);
+    let dir = bench.make_in(root, session, seq + 1, Make::Dir);
+    let (claim, first) = bench.decouple_dir(session, root);
+    // The first session holds everything until the second one asks.
+    for id in [SessionId(2), OTHER] {
+        bench.engine.recalls_connected(id, 7, &bench.m).expect("connected");
+        bench.settle();
+    }
+    let rmdir = Op::Rmdir { parent: root, name: name("1-2") };
+    bench.ask(OTHER, 1, Call::Op { op: rmdir, open: false }).expect("at once").result.expect("removed");
+    let lease = bench.ask(OTHER, 0, Call::Lease { ino: root, mode: LeaseMode::Shared }).expect("at once");
+    assert!(matches!(lease.result, Ok(Answer::Lease { mode: LeaseMode::Shared, .. })), "{lease:?}");
+    bench.kept = Some(root);
+    let ticket = bench.ask(session, 0, merge_call_of(1, claim, dir, first)).expect_err("leases are out");
+    // Those are given back that the server could foresee.
+    for _ in 0..3 {
+        bench.settle();
+    }
+    assert_eq!(bench.merged(&[claim.realm]), [1]);
+    assert!(
+        !bench.answers.contains_key(&ticket),
+        "the other client still believes that there is no such name"
+    );
+    bench.engine.end_session(OTHER, &bench.m);
+    bench.settle();
+    let answer = &bench.answers[&ticket];
+    assert!(matches!(&answer.result, Ok(Answer::Realm(RealmAnswer::Merged(_)))), "{answer:?}");
 }
