@@ -1,6 +1,6 @@
 //! The second pass merges everything that belongs to one inode.
 
-use chiton_namespace::{inode_row, tag};
+use chiton_namespace::{Share, inode_row, tag};
 use chiton_types::{Ino, Kind};
 
 use crate::fsck::census::{
@@ -8,7 +8,7 @@ use crate::fsck::census::{
 };
 use crate::fsck::cursor::Cursor;
 use crate::fsck::problem::Lists;
-use crate::fsck::rows::{names_in, parts_in};
+use crate::fsck::rows::{inode, names_in, parts_in};
 use crate::fsck::sorter::{Sorter, packed, u32_at, u64_at};
 use crate::fsck::tree::Tree;
 use crate::fsck::{CheckError, Problem, Run};
@@ -374,7 +374,7 @@ fn check_links(run: &mut Run<'_>, i: &Record, found: &mut Found) -> Result<(), C
     }
     match found.dirs.first() {
         Some(&lowest)
-            if !found.dirs.contains(&i.parent.0) && !lists_one_of(run, i.parent.0, &found.dirs)? =>
+            if !found.dirs.contains(&i.parent.0) && !has_part_among(run, i.parent, &found.dirs)? =>
         {
             run.report(Problem::WrongParent { ino, says: i.parent, is: Ino(lowest) })
         }
@@ -382,10 +382,20 @@ fn check_links(run: &mut Run<'_>, i: &Record, found: &mut Found) -> Result<(), C
     }
 }
 
-/// Whether a directory has one of these as its part. A file stays with the home when its name moves to a part.
-fn lists_one_of(run: &Run<'_>, home: u64, dirs: &[u64]) -> Result<bool, CheckError> {
-    let parts = parts_in(run.rows.joint, Ino(home))?;
-    Ok(parts.iter().any(|part| dirs.contains(&part.ino.0)))
+/// Whether one of these is a part of a directory. A file stays with the home when its name moves to a part. The part says so itself: of a
+/// directory that was removed the home may be freed before the names in its parts.
+fn has_part_among(run: &Run<'_>, home: Ino, dirs: &[u64]) -> Result<bool, CheckError> {
+    for dir in dirs {
+        if is_part_of(run, Ino(*dir), home)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_part_of(run: &Run<'_>, dir: Ino, home: Ino) -> Result<bool, CheckError> {
+    let dir = inode(run.rows.joint, dir)?;
+    Ok(dir.is_some_and(|dir| dir.node.share() == Share::Part && dir.parent == home))
 }
 
 /// Whether these are the directories of a file's names, some of them homes in place of their parts.
@@ -400,12 +410,15 @@ fn lists_homes(run: &Run<'_>, listed: &[u64], dirs: &[u64]) -> Result<bool, Chec
         }
     }
     for home in homes {
-        let parts = parts_in(run.rows.joint, Ino(home))?;
-        let is_its = |other: &u64| parts.iter().any(|part| part.ino.0 == *other);
-        match left.iter().position(is_its) {
-            Some(at) => drop(left.swap_remove(at)),
-            None => return Ok(false),
+        let mut at = None;
+        for (n, dir) in left.iter().enumerate() {
+            if is_part_of(run, Ino(*dir), Ino(home))? {
+                at = Some(n);
+                break;
+            }
         }
+        let Some(at) = at else { return Ok(false) };
+        left.swap_remove(at);
     }
     Ok(left.is_empty())
 }
