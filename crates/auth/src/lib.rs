@@ -8,6 +8,26 @@
 //!                                                                              Grant of the other end ◀──┘
 //! ```
 //!
+//! # Getting started
+//!
+//! ```
+//! use chiton_auth::{Access, Authority, Credentials, Grant, Subtree, Validity};
+//!
+//! # let tmp = tempfile::tempdir()?;
+//! # let dir = tmp.path().join("authority");
+//! # let (now, serial) = (1_800_000_000, 7);
+//! // The administrator's directory, and a certificate for a client whose root is /home/alice.
+//! let authority = Authority::init(&dir, now, serial)?;
+//! let grant = Grant::Below(Access::ReadWrite, Subtree::new("/home/alice")?);
+//! let issued = authority.issue("alice", &grant, Validity { now, days: 365 }, serial + 1)?;
+//!
+//! // The client's process loads its identity file.
+//! let credentials = Credentials::from_pem(&issued.identity)?;
+//! assert_eq!(credentials.own().grant, grant);
+//! assert!(grant.may_write() && !grant.may_administer());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants:
 //! - A certificate without a readable grant is refused: nothing is allowed by default.
 //! - Only servers hold certificates with which a client accepts a server, so no client can pose as one.

@@ -6,6 +6,22 @@
 //!                          └ sense: every composition is sensible, or refused with the nearest sensible one
 //! ```
 //!
+//! # Getting started
+//!
+//! ```
+//! use chiton_policy::{Consistency, Durability, Policy, PolicyFile};
+//!
+//! // The file of a subtree, under the policy that holds around it.
+//! let file = PolicyFile::parse("consistency: weak\ndurability: local\non_conflict: keep_both\n")?;
+//! let policy = Policy::resolve(&file, &Policy::default())?;
+//! assert_eq!((policy.consistency(), policy.durability()), (Consistency::Weak, Durability::Local));
+//!
+//! // A mistake is reported with its place and a remedy.
+//! let fault = PolicyFile::parse("consistency: weak\nowner_decouples: perhaps\n").unwrap_err();
+//! assert_eq!(fault.place.line, 2);
+//! # Ok::<(), chiton_policy::Fault>(())
+//! ```
+//!
 //! Invariants:
 //! - Pure: no clock, no disk, no socket. Presets are embedded.
 //! - Hostile input ends in a [`Fault`] with line, column and reason; never in a panic, and never in more memory than

@@ -10,6 +10,30 @@
 //!
 //! Every function takes [`Place`]s and a [`Watch`]. It reports a refusal to the watch, continues with the rest, and returns totals.
 //!
+//! # Getting started
+//!
+//! ```no_run
+//! use chiton_client::{Client, ClientOptions};
+//! use chiton_trees::{Place, Refused, Watch, usage};
+//!
+//! struct Report;
+//!
+//! impl Watch for Report {
+//!     fn refused(&mut self, refused: Refused) {
+//!         eprintln!("{refused}");
+//!     }
+//! }
+//!
+//! # let failed = |refusal: chiton_types::Refusal| refusal.to_string();
+//! let client = Client::connect(&"tcp:server:7117".parse()?, ClientOptions::default())?;
+//! let place = Place::find(&client, b"/results", b"/results").map_err(failed)?;
+//! // Its directories are read many at a time; a refusal is reported, and the rest is counted.
+//! for line in usage(&client, &[place], 0, &mut Report) {
+//!     println!("{} bytes in {} files", line.bytes, line.files);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Invariants:
 //! - Directories are entered by inode number, never by path: no symbolic link is followed, whatever other clients do meanwhile.
 //! - Only a tree that leaves as a whole does so at once. Everything else is not atomic: other clients see a tree half done, and
