@@ -108,7 +108,7 @@ impl Builder {
         &self.peers
     }
 
-    /// What is kept free on the disk of a data directory.
+    /// The space that is kept free on the disk of a data directory.
     pub(crate) fn reserve(self, reserve: Option<Arc<Reserve>>) -> Builder {
         Builder { reserve, ..self }
     }
@@ -377,7 +377,7 @@ impl Prepared {
                 None => Namespace::fetch_all(&Source(&*store), needs).map_err(|e| store_error(&e)),
             }
         };
-        // What was merged may have been changed by others, and of a file that was removed while it was open nothing is there.
+        // Others may have changed merged content, and nothing is left of a file that was removed while it was open.
         let base_changes = kind.base().is_some() && *stored > Position(0);
         let mut replayed = ReplayLoad::default();
         let mut replaying = Replaying::new(engine, &fetch, base_changes, m);

@@ -37,7 +37,7 @@ pub(crate) struct Checkpoints {
     inode_count: AtomicU64,
     /// A start would take as long as it may: changes wait for a checkpoint.
     pub(crate) budget_spent: AtomicBool,
-    /// What changed since the last checkpoint takes as much of the reserve as it may: changes wait for a checkpoint.
+    /// The changes since the last checkpoint take as much of the reserve as they may: others wait for a checkpoint.
     pub(crate) reserve_spent: AtomicBool,
     /// Position when it was last looked whether one is due.
     pub(crate) looked: AtomicU64,

@@ -57,7 +57,7 @@ pub(crate) enum Kind {
     Preview,
 }
 
-/// What a thread of a plate does until the plate stops.
+/// The work of a thread of a plate until the plate stops.
 pub(crate) type Body = fn(&Plate);
 
 /// See the module.

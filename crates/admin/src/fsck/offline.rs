@@ -219,7 +219,7 @@ impl Offline {
         chiton_server::Offline::open_with(&self.info, part.plate, &stores, self.world.clone())
     }
 
-    /// What stands before a message about one of several plates.
+    /// The beginning of a message about one of several plates.
     fn name_of(&self, part: &PlateParts) -> String {
         if self.plates.len() == 1 { String::new() } else { format!("plate {}: ", part.plate) }
     }

@@ -57,7 +57,7 @@ impl Shards {
         if missing.is_empty() { Ok((RealmAnswer::Rows(answer), NOW)) } else { Err(Stop::Missing(missing)) }
     }
 
-    /// What the server remembers of a decoupling for its merges.
+    /// The server's memory of a decoupling for its merges.
     pub(crate) fn remembered_rows(&mut self, caller: &Caller<'_>, claim: Claim, after: &[u8]) -> Found {
         let root = self.claimed(caller, claim)?.root();
         let mut borders = if after.is_empty() { self.borders_below(root)? } else { Vec::new() };
