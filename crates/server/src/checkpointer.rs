@@ -253,9 +253,10 @@ impl Plate {
             // Whether it landed is not known; committing the same rows again does no harm.
             let error = self.mend_meta(error);
             // The store's own work beside a commit needs space too: nobody can tell how much.
-            let may_release =
-                reason == Reason::Requested || !self.is_being_filled() && std::mem::take(&mut is_first);
-            let gave_space = was_full && may_release && self.release_more();
+            let may_release = |is_first: &mut bool| {
+                reason == Reason::Requested || !self.is_being_filled() && std::mem::take(is_first)
+            };
+            let gave_space = was_full && may_release(&mut is_first) && self.release_more();
             let may_retry = gave_space || was_io && std::mem::take(&mut is_first);
             if !may_retry || self.rows.meta.is_closed() {
                 // A full disk is no error that stays: it is reported as long as it is full.
