@@ -22,9 +22,9 @@ mod acked;
 mod fault;
 mod lists;
 mod markers;
+mod settling;
 mod view;
 
-use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::ops::Bound;
@@ -47,6 +47,7 @@ use crate::store::is_empty_range;
 use crate::{Batch, Metastore, Row, StoreError, StoreStats};
 use acked::Acked;
 use fault::{guarded, sort_error};
+use settling::Settling;
 
 /// Key of the number of the last commit (u64 LE).
 const COMMIT_KEY: &[u8] = b"\xffcommit";
@@ -106,34 +107,6 @@ struct Writer {
     settling: Settling,
     /// Whether the last commit became tables, whose compacted copies then exist beside them.
     ingested: bool,
-}
-
-/// Which commits are in tables, by their count since the store was opened. One damaged byte loses commits that are
-/// only in the library's journal, so the file system's own journal keeps these.
-#[derive(Clone, Debug, Default)]
-struct Settling {
-    commits: u64,
-    bytes: usize,
-    /// For each memtable that was frozen, to become a table, the last commit in it. They become tables in this order.
-    frozen: VecDeque<u64>,
-    settled: u64,
-}
-
-impl Settling {
-    /// So many frozen memtables are no tables yet.
-    fn note_frozen(&mut self, left: usize) {
-        while self.frozen.len() > left {
-            self.settled = self.frozen.pop_front().unwrap_or(self.settled);
-        }
-    }
-
-    /// All is in tables.
-    fn note_all(&mut self) {
-        // Commits from before the store was opened are in tables now, too, and count with the first.
-        self.commits = self.commits.max(1);
-        (self.bytes, self.settled) = (0, self.commits);
-        self.frozen.clear();
-    }
 }
 
 /// A metadata store in a local directory.
@@ -311,7 +284,7 @@ impl FjallMetastore {
         })
     }
 
-    /// Whether the library's journal takes much more than what of it is not in tables. It is renewed by the library only at 64 MB.
+    /// Whether the library's journal is much longer than the commits that only it holds. The library renews it at 64 MB.
     fn has_long_journal(&self) -> Result<bool, StoreError> {
         let mut bytes = 0;
         for name in journal_names(&self.path) {
@@ -331,8 +304,8 @@ impl FjallMetastore {
         StoreError::Closed { path: self.path.clone() }
     }
 
-    /// Whether the rows that remain fit the free space once more: compaction of all of them writes them before the old tables go.
-    /// A removed row is still there, beside the one that says that it is removed.
+    /// Whether the remaining rows fit the free space: compaction writes all of them before the old tables go. A removed row counts
+    /// twice: the old tables still hold it, beside its tombstone.
     fn fits_compacted(&self, free: u64, removed: u64) -> Result<bool, StoreError> {
         let StoreStats { disk_bytes, rows_approx } = self.stats()?;
         let left = rows_approx.saturating_sub(removed.saturating_mul(2));

@@ -446,6 +446,19 @@ fn a_rebuild_without_the_librarys_journal_keeps_the_tables() {
     assert_eq!(open(&path).unwrap().get(b"later").unwrap().unwrap(), b"2");
 }
 
+/// A commit that may not rest on the library's journal becomes tables at once, and so do those before it.
+#[test]
+fn a_large_commit_is_settled_with_all_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = FjallOptions { unsettled_bytes: 1 << 20, ..FjallOptions::default() };
+    let store = FjallMetastore::open(&dir.path().join("store"), options).unwrap();
+    store.commit(&Batch::from_iter([("small", Some("1"))])).unwrap();
+    assert_eq!(store.settled(), (1, 0));
+    let large = (0..2_000).map(|n| (format!("k{n:04}"), Some(vec![7; 1_000])));
+    store.commit(&Batch::from_iter(large.collect::<Vec<_>>())).unwrap();
+    assert_eq!(store.settled(), (2, 2));
+}
+
 /// Removed rows free their space, also in the library's journal, and nothing else is lost.
 #[test]
 fn reclaiming_gives_back_tables_and_journal() {
