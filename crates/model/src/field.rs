@@ -97,7 +97,8 @@ pub trait Code<T> {
     }
 }
 
-/// How a value of type `T` is written as a tag byte and a rest. The tag also tells two types apart, in one byte of a message.
+/// The encoding of a type `T`: a tag byte and a rest. Two types without a common tag may stand at one place of a message: the tag then says
+/// which of them it is.
 pub trait Tagged<T> {
     /// Its form in `docs/formats.md`.
     fn form() -> String;

@@ -284,7 +284,7 @@ fn check_split_and_folded(folds: usize) {
     assert_eq!(check(tmp.path()).1, [], "after {folds} steps");
 }
 
-/// A removed directory is freed on each plate by itself: its home may be gone while files still have names in its parts.
+/// Each plate frees its part of a removed directory when it gets to it: the home may be gone while files still have names in the parts.
 #[test]
 fn files_whose_directory_is_freed_before_its_parts_have_the_right_parents() {
     let tmp = tempfile::tempdir().expect("a directory");

@@ -17,7 +17,7 @@ pub struct Newborn {
     pub umask: u16,
 }
 
-/// The attributes of a new inode, beside the owner, who is the caller.
+/// The attributes of a new inode, without its owner: that is the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birth {
     pub mode: Mode,
