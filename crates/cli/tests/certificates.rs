@@ -275,6 +275,7 @@ fn a_revoked_certificate_is_out_everywhere_and_the_history_says_so() {
         decouples: false,
         plate: PlateId(0),
         client: 0,
+        filesystem: 0,
     };
     let address: Address = two.parse().expect("an address");
     match PeerChannel::open(&address, Some(&site.credentials("admin")), &hello, CONNECT_TIMEOUT) {

@@ -61,6 +61,8 @@ pub(crate) struct ConnectedOptions {
     pub(crate) client: u64,
     /// Until when a plate that does not run yet is asked again for the first session.
     pub(crate) ready_by: Duration,
+    /// Identity of the file system; 0 until a server has named it.
+    pub(crate) filesystem: u64,
 }
 
 /// See the module.
@@ -100,6 +102,8 @@ pub(crate) struct State {
     pub(crate) generation: u64,
     /// Since when the link is down.
     pub(crate) down_since: Duration,
+    /// That it is down stands in the log.
+    pub(crate) is_outage_logged: bool,
     /// The outcome of calls that a caller waits for and whose first connection was lost.
     pub(crate) resolved: BTreeMap<(SessionId, Seq), Resolved>,
     /// Futures that wait for a change.
@@ -159,6 +163,7 @@ pub(crate) fn hello(options: &ConnectedOptions, channel: Channel, resume: Option
         decouples: options.decouples,
         plate: options.plate,
         client: options.client,
+        filesystem: options.filesystem,
     }
 }
 
@@ -166,15 +171,16 @@ impl Connected {
     /// Connects. Pending operations of `write_behind` are sent over the connection, and `inbox` takes its recalls.
     pub(crate) fn connect(
         dialer: Arc<dyn Dialer>,
-        options: ConnectedOptions,
+        mut options: ConnectedOptions,
         write_behind: Arc<WriteBehind>,
         inbox: Arc<RecallInbox>,
         world: SharedWorld,
     ) -> Result<(Connected, Welcome), ConnectError> {
         let Begun { welcome, wire, recall, sent } = begin(&*dialer, &options, &*world)?;
-        let Welcome::Accepted { session, secret, boot, session_ms, durable, .. } = welcome else {
+        let Welcome::Accepted { session, secret, filesystem, boot, session_ms, durable, .. } = welcome else {
             return Err(ConnectError("the server refuses the session".into()));
         };
+        options.filesystem = filesystem;
         let inodes = match plates_of(&welcome)? {
             Some(plates) => PlateInodes::of(plates, options.plate),
             None => PlateInodes::all(),
@@ -187,6 +193,7 @@ impl Connected {
                 up: Some(wire),
                 generation: 1,
                 down_since: sent,
+                is_outage_logged: false,
                 resolved: BTreeMap::new(),
                 wakers: Vec::new(),
                 stopping: false,

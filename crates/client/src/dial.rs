@@ -35,8 +35,6 @@ struct Known {
     found: BTreeMap<PlateId, Address>,
     /// Those that were silent, and until when others are asked before them.
     silent: Vec<(Address, Duration)>,
-    /// Identity of the file system, once a server has answered: at an address there may be a server of another one later.
-    filesystem: Option<u64>,
 }
 
 /// How long a server that was silent is asked only if no other answers: a paused one takes connections, and a client that waits for it
@@ -61,16 +59,6 @@ impl Known {
         // Servers of other plates know where this one is, too.
         let others = self.found.iter().filter(|(other, _)| **other != plate).map(|(_, address)| address);
         self.found.get(&plate).into_iter().chain(&self.addresses).chain(others).cloned().collect()
-    }
-
-    /// Whether a server has the file system that the first one had.
-    fn is_ours(&mut self, welcome: &Welcome) -> bool {
-        match welcome {
-            Welcome::Accepted { filesystem, .. } => {
-                *self.filesystem.get_or_insert(*filesystem) == *filesystem
-            }
-            Welcome::Refused { .. } | Welcome::Elsewhere { .. } => true,
-        }
     }
 
     fn avoid(&mut self, address: Address) {
@@ -121,16 +109,13 @@ impl SocketDialer {
             }
             tried.push(address.clone());
             let began = RealWorld.monotonic();
-            let opened =
-                open(&address, self.credentials.as_ref()).and_then(|(connection, welcome)| {
-                    match self.known.lock().is_ours(&welcome) {
-                        true => Ok((connection, welcome)),
-                        false => {
-                            let why = "the server there has another file system now";
-                            Err(OpenError::Io(std::io::Error::other(why)))
-                        }
-                    }
-                });
+            let opened = open(&address, self.credentials.as_ref()).map_err(|error| match error {
+                // Another server may have ours.
+                OpenError::Refused { reason: RefuseReason::OtherFileSystem, message } => {
+                    OpenError::Io(std::io::Error::other(message))
+                }
+                error => error,
+            });
             is_anyone_there |=
                 matches!(opened, Ok(_) | Err(OpenError::Elsewhere { .. } | OpenError::Refused { .. }));
             match opened {

@@ -18,6 +18,8 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(2);
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
 /// Closes wait at most so long.
 const TICK: Duration = Duration::from_secs(1);
+/// A server that is away for longer than this is named in the log: one that restarts, or is replaced by another, is back sooner.
+const LOGGED_AFTER: Duration = Duration::from_secs(5);
 
 /// An attempt failed.
 struct Lost;
@@ -154,7 +156,7 @@ fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
         ((state.session.id, state.session.secret), state.session.resend_count())
     };
     let greeting = Hello { resend_count, ..hello(&shared.options, Channel::Main, Some(resume)) };
-    let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;
+    let (welcome, wire) = dial(shared, &greeting)?;
     match welcome {
         Welcome::Accepted { boot, session_ms, durable, .. } => {
             let wire = wire.ok_or(Lost)?;
@@ -184,6 +186,18 @@ fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
     }
 }
 
+fn dial(shared: &Link, greeting: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), Lost> {
+    shared.dialer.dial(greeting).map_err(|why| {
+        let mut state = shared.state.lock();
+        let away = shared.world.monotonic().saturating_sub(state.down_since);
+        if away >= LOGGED_AFTER && !state.is_outage_logged {
+            state.is_outage_logged = true;
+            tracing::warn!("{why}; the client tries again, and operations wait");
+        }
+        Lost
+    })
+}
+
 fn recall_wire(shared: &Link, greeting: &Hello) -> Result<Arc<dyn RecallWire>, Lost> {
     match shared.dialer.dial_recall(greeting) {
         Ok((Welcome::Accepted { .. }, Some(recall))) => Ok(recall),
@@ -194,7 +208,7 @@ fn recall_wire(shared: &Link, greeting: &Hello) -> Result<Arc<dyn RecallWire>, L
 /// The session is over: a new one begins. Operations of the one before that the server did not carry out are sent to it as late ones.
 fn begin_anew(shared: &Arc<Link>, sent: Duration) -> Result<(), Lost> {
     let greeting = hello(&shared.options, Channel::Main, None);
-    let (welcome, wire) = shared.dialer.dial(&greeting).map_err(|_| Lost)?;
+    let (welcome, wire) = dial(shared, &greeting)?;
     let Welcome::Accepted { session, secret, boot, session_ms, durable, .. } = welcome else {
         return Err(Lost);
     };
@@ -433,6 +447,9 @@ fn go_up(shared: &Link, wire: Arc<dyn Wire>, sent: Duration) -> Result<(), Lost>
         return Err(Lost);
     }
     state.up = Some(wire);
+    if std::mem::take(&mut state.is_outage_logged) {
+        tracing::info!("the server answers again");
+    }
     shared.write_behind.queue.note_kept(state.session.kept_bytes());
     shared.write_behind.queue.set_up(true);
     shared.wake(&mut state);

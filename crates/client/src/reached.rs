@@ -37,7 +37,7 @@ impl Reached {
         let client = options.world.random();
         let dialing = Dialing { dialer: Arc::from(dialer), options, ready_by, client, inbox: Arc::default() };
         // How much all sessions may keep is known only when the first has begun: that one may keep as much as a single one.
-        let (first, behind, welcome) = dialing.connect(PlateId(0), options.kept_bytes_max)?;
+        let (first, behind, welcome) = dialing.connect(PlateId(0), 0, options.kept_bytes_max)?;
         let Welcome::Accepted { filesystem, ref objects, .. } = welcome else {
             return Err(ConnectError("the server refuses the session".into()));
         };
@@ -49,10 +49,7 @@ impl Reached {
         let (mut each, mut behinds) = (vec![first], vec![behind]);
         for plate in plates.all().skip(1) {
             let kept_bytes_max = options.kept_bytes_max / usize::from(plates.count());
-            let (next, behind, welcome) = dialing.connect(plate, kept_bytes_max)?;
-            if !matches!(welcome, Welcome::Accepted { filesystem: other, .. } if other == filesystem) {
-                return Err(ConnectError(format!("plate {} is of another file system", plate.0)));
-            }
+            let (next, behind, _) = dialing.connect(plate, filesystem, kept_bytes_max)?;
             each.push(next);
             behinds.push(behind);
         }
@@ -77,7 +74,7 @@ struct Dialing<'a> {
 }
 
 impl Dialing<'_> {
-    fn connect(&self, plate: PlateId, kept_bytes_max: usize) -> Result<Begun, ConnectError> {
+    fn connect(&self, plate: PlateId, filesystem: u64, kept_bytes_max: usize) -> Result<Begun, ConnectError> {
         let options = ConnectedOptions {
             identity: self.options.identity.clone(),
             timeout: self.options.timeout,
@@ -86,6 +83,7 @@ impl Dialing<'_> {
             plate,
             client: self.client,
             ready_by: self.ready_by,
+            filesystem,
         };
         let limits = Limits::new(kept_bytes_max);
         let write_behind = Arc::new(WriteBehind::new(self.options.write_behind_after, limits));

@@ -130,6 +130,7 @@ impl Session {
             decouples: false,
             plate,
             client: 0,
+            filesystem: 0,
         };
         let main = hello(Channel::Main, None);
         let (connection, welcome) = Connection::open(address, credentials, &main, CONNECT_TIMEOUT)?;

@@ -46,6 +46,9 @@ impl PlatesService {
 
     /// A client greets the plate as it runs now, or is sent to the server that has it.
     fn greet(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
+        if let Some(other) = other_filesystem(&hello, &self.info) {
+            return Some(other);
+        }
         let Some(running) = self.table.get(hello.plate) else {
             let elsewhere = self.peers.addresses_of(hello.plate);
             return Some(match (usize::from(hello.plate.0) < self.table.count(), elsewhere) {
@@ -155,6 +158,20 @@ impl Greeting {
     }
 }
 
+/// The answer to a client that means another file system than this server's. Its operations would be carried out in the wrong one.
+fn other_filesystem(hello: &Hello, info: &FilesystemInfo) -> Option<Welcome> {
+    let is_other =
+        hello.channel != Channel::Peer && hello.filesystem != 0 && hello.filesystem != info.filesystem;
+    is_other.then(|| {
+        let message = format!(
+            "the server there has another file system ({:016x}) than the one that this client uses ({:016x}); start the server of that one, \
+             or unmount and mount again",
+            info.filesystem, hello.filesystem
+        );
+        Welcome::Refused { reason: RefuseReason::OtherFileSystem, message }
+    })
+}
+
 fn no_plate(plate: PlateId, count: usize) -> Welcome {
     let message = format!("this file system has no plate {plate}: its plates are 0 to {}", count - 1);
     Welcome::Refused { reason: RefuseReason::NoPlate, message }
@@ -163,6 +180,9 @@ fn no_plate(plate: PlateId, count: usize) -> Welcome {
 impl Service for PlateService {
     fn open(&self, hello: Hello, sender: &Sender) -> Option<Welcome> {
         let plate = &*self.0;
+        if let Some(other) = other_filesystem(&hello, &plate.info) {
+            return Some(other);
+        }
         if hello.plate != plate.plate {
             return Some(no_plate(hello.plate, usize::from(plate.peers.plates().count())));
         }

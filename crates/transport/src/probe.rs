@@ -25,6 +25,7 @@ pub fn probe(address: &Address, credentials: Option<&Credentials>, limit: Durati
         decouples: false,
         plate: PlateId(0),
         client: 0,
+        filesystem: 0,
     };
     let connecting = limit / 4;
     match greet(address.secure(credentials, connecting)?, address, &hello, limit - connecting) {

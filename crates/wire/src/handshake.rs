@@ -45,6 +45,9 @@ record! {
         /// A random number that the client names at every plate, and nobody else knows: by it a plate finds the client's session when an
         /// operation of the client guards a row for another plate ([`crate::PeerMessage::Guard`]). 0: none.
         pub client: u64 as Fixed,
+        /// The identity of the file system that the client means: a server of another one refuses, and begins no session. 0: any (a peer
+        /// channel names it in `resume`).
+        pub filesystem: u64 as Fixed,
     }
 }
 
@@ -143,5 +146,7 @@ number! {
         NoPlate = 5,
         /// The certificate does not allow it, or is revoked; or only one side speaks TLS.
         Untrusted = 6,
+        /// The server has another file system than the one that the hello names.
+        OtherFileSystem = 7,
     }
 }

@@ -25,6 +25,7 @@ pub(crate) fn hello(channel: Channel, resume: Option<(SessionId, u64)>, identity
         decouples: false,
         plate: PlateId(0),
         client: 0,
+        filesystem: 0,
     }
 }
 

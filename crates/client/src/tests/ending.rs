@@ -34,6 +34,7 @@ impl Site {
             plate: PlateId(0),
             client: 7,
             ready_by: Duration::ZERO,
+            filesystem: 0,
         };
         let write_behind = Arc::new(WriteBehind::new(Some(0), Limits::new(1 << 20)));
         let (dialer, inbox) = (Arc::new(server.clone()), Arc::default());

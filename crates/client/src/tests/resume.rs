@@ -37,6 +37,7 @@ fn keeping_with(server: &FakeServer, kept_bytes_max: usize, inbox: Arc<RecallInb
         plate: PlateId(0),
         client: 7,
         ready_by: Duration::ZERO,
+        filesystem: 0,
     };
     let (dialer, write_behind) = (Arc::new(server.clone()), Arc::new(WriteBehind::off()));
     let connected = Connected::connect(dialer, options, write_behind, inbox, Arc::new(RealWorld));

@@ -544,6 +544,7 @@ fn a_session_keeps_its_limit() {
         decouples: true,
         plate: PlateId(0),
         client: 0,
+        filesystem: 0,
     };
     let open = |path: &str, resume| {
         let credentials = fort.credentials(Access::ReadWrite, path);

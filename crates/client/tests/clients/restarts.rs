@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::site::Site;
 
@@ -145,4 +146,35 @@ fn a_whiteout_comes_with_its_rename_over_a_restart() {
     }
     client.remove("a").expect("removed");
     assert_eq!(client.list("/").expect("listed").len(), 1);
+}
+
+/// S26: while a server of another file system is at the address, operations wait. None is carried out there, and no session begins.
+#[test]
+fn operations_wait_while_another_file_system_is_at_the_address() {
+    for plates in [1, 2] {
+        let (site, other) = (Site::with_plates(plates), Site::with_plates(plates));
+        let client = site.connected();
+        client.write_file("before", b"1").expect("written");
+        client.sync().expect("durable");
+        site.kill();
+        other.kill();
+        site.start_instead(&other);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| client.create_file("meanwhile", b"2").map(drop));
+            // In this time the client asks several times.
+            chiton_runtime::thread::sleep(Duration::from_secs(1));
+            let tool = site.connected();
+            assert!(tool.list("/").expect("listed").is_empty());
+            let status = String::from_utf8(tool.admin("status").expect("answered")).expect("JSON");
+            assert_eq!(status.matches("\"identity\"").count(), 1, "only that of the one who asks: {status}");
+            drop(tool);
+            assert!(!waiting.is_finished());
+            site.kill();
+            site.start();
+            assert_eq!(waiting.join().expect("no panic"), Ok(()));
+        });
+        for (name, content) in [("before", b"1"), ("meanwhile", b"2")] {
+            assert_eq!(client.read_file(name), Ok(content.to_vec()));
+        }
+    }
 }

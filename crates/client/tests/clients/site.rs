@@ -1,7 +1,7 @@
 //! A server in a directory of its own, with a socket, that can be killed and started again.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chiton_client::{Client, ClientOptions};
@@ -41,9 +41,18 @@ impl Site {
 
     /// Starts the server.
     pub(crate) fn start(&self) {
+        self.start_on(&self.data());
+    }
+
+    /// Starts a server of the other site's file system at the address of this one. Both of their own are dead.
+    pub(crate) fn start_instead(&self, other: &Site) {
+        self.start_on(&other.data());
+    }
+
+    fn start_on(&self, data: &Path) {
         let options =
             ServerOptions { log: Arc::new(|line| println!("server: {line}")), ..ServerOptions::default() };
-        let server = Server::start(&self.data(), options, world()).expect("started");
+        let server = Server::start(data, options, world()).expect("started");
         server.serve(&[self.address()]).expect("listening");
         *self.server.lock() = Some(server);
     }

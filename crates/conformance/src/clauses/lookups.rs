@@ -122,6 +122,7 @@ pub(super) fn impossible_names(case: &Case<'_>) -> Outcome {
             decouples: false,
             plate: PlateId(0),
             client: 0,
+            filesystem: 0,
         };
         put_frame(&mut out, FrameKind::Hello, |out| hello.encode(out)).expect("a hello fits a frame");
         let valid = Name::new(&[b'x'; 3]).expect("a name");

@@ -43,6 +43,7 @@ impl Rig {
             decouples: false,
             plate: PlateId(0),
             client: 0,
+            filesystem: 0,
         };
         let (connection, _) =
             Connection::open(&self.address, None, &hello, CONNECT_TIMEOUT).expect("connected");

@@ -116,6 +116,7 @@ impl Link {
             decouples: false,
             plate: PlateId(0),
             client: 0,
+            filesystem: 0,
         }
     }
 

@@ -151,6 +151,7 @@ impl Client {
             decouples: false,
             plate: PlateId(0),
             client: 0,
+            filesystem: 0,
         };
         let (connection, welcome) = Connection::open(address, None, &hello, TIMEOUT).expect("connects");
         let Welcome::Accepted { session, durable, .. } = welcome else { panic!("a refusal is an error") };

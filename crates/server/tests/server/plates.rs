@@ -85,6 +85,7 @@ fn hello(plate: u16, resume: Option<(chiton_types::SessionId, u64)>) -> Hello {
         decouples: false,
         plate: PlateId(plate),
         client: 0,
+        filesystem: 0,
     }
 }
 

@@ -109,6 +109,7 @@ fn hello(channel: Channel, resume: Option<(SessionId, u64)>, resend_count: u32) 
         decouples: false,
         plate: PlateId(0),
         client: 0,
+        filesystem: 0,
     }
 }
 

@@ -171,6 +171,7 @@ pub(crate) fn hello(channel: Channel) -> Hello {
         decouples: false,
         plate: PlateId(0),
         client: 0,
+        filesystem: 0,
     }
 }
 

@@ -276,6 +276,7 @@ fn limits_are_checked_at_both_ends() {
         decouples: false,
         plate: PlateId(0),
         client: 7,
+        filesystem: 0,
     };
     let mut bytes = Vec::new();
     hello.encode(&mut bytes);
@@ -283,8 +284,8 @@ fn limits_are_checked_at_both_ends() {
     assert_eq!(back.identity, "é".repeat(IDENTITY_BYTES_MAX / 2));
     bytes.clear();
     Hello { identity: String::new(), ..hello }.encode(&mut bytes);
-    // Behind the identity: number of resends, flag, plate, number of the client.
-    let rest = bytes.split_off(bytes.len() - 15);
+    // Behind the identity: number of resends, flag, plate, number of the client, file system.
+    let rest = bytes.split_off(bytes.len() - 23);
     assert_eq!(bytes.pop(), Some(0), "the length of the identity");
     for (len, fits) in [(IDENTITY_BYTES_MAX, true), (IDENTITY_BYTES_MAX + 1, false)] {
         let mut bytes = bytes.clone();

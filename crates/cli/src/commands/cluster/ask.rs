@@ -81,5 +81,6 @@ fn hello(plate: PlateId) -> Hello {
         decouples: false,
         plate,
         client: 0,
+        filesystem: 0,
     }
 }
