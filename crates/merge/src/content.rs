@@ -37,7 +37,10 @@ impl<'a> Merge<'a> {
         if let Event::Clone { from, .. } = event {
             *from = self.map.translate(*from);
             match self.locate(*from)? {
-                Located::Live(source) if self.is_changed(source) => foreign_source = Some(source),
+                // One that others changed, and perhaps removed or replaced after that.
+                Located::Live(source) | Located::Removed(source) if self.is_changed(source) => {
+                    foreign_source = Some(source);
+                }
                 Located::Live(_) | Located::Removed(_) => {}
                 Located::Gone => return Ok(MergeStep::Skip(Skipped::Gone)),
                 Located::Outside => return Ok(MergeStep::Skip(Skipped::Outside)),

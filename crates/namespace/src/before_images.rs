@@ -21,7 +21,7 @@ pub use known::KnownFile;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use chiton_model::{Event, NameChange, Rows};
+use chiton_model::{Event, NameChange, Role, Rows};
 use chiton_types::codec::{Malformed, Take};
 use chiton_types::{BlockId, Ino, Kind, RealmId, ShardId};
 
@@ -42,6 +42,8 @@ pub(crate) struct BeforeImages {
     /// Inodes and extended attributes with an image that change by the decoupling's own doing, as they were before, where that
     /// is carried over to the image.
     carried: Vec<(Vec<u8>, Vec<u8>)>,
+    /// A file of which the event shares a range. That changes its map of blocks, but nothing of its content.
+    source: Option<Ino>,
     /// The event changes the content of a file, or all of it.
     changes_content: bool,
     /// The attributes that the decoupling's own doing sets, even to the value that they have.
@@ -88,7 +90,10 @@ impl BeforeImages {
             row::tag_of(key),
             Some(tag::INODE | tag::ENTRY | tag::CONTENT | tag::CHUNK | tag::XATTRS)
         );
-        if !is_kept {
+        let is_shared_only = self
+            .source
+            .is_some_and(|source| row::tag_of(key) == Some(tag::CHUNK) && row::ino_of(key) == Some(source));
+        if !is_kept || is_shared_only {
             return;
         }
         if let Some(id) = self.own {
@@ -304,7 +309,11 @@ impl Namespace {
         if self.dirty.before_images.own.is_some() {
             self.dirty.before_images.sets = SetAttributes::of(event);
         }
-        self.dirty.before_images.changes_content = event.footprint().alters(Rows::CONTENT);
+        let footprint = event.footprint();
+        let source = footprint.inodes().iter().find(|touch| touch.role == Role::Source);
+        self.dirty.before_images.source =
+            source.map(|touch| touch.ino).filter(|ino| footprint.subject_inode() != Some(*ino));
+        self.dirty.before_images.changes_content = footprint.alters(Rows::CONTENT);
     }
 
     /// A row of others that a merge made known to the decoupling (a directory that became one with its own, a name that

@@ -171,23 +171,64 @@ fn attributes_set_by_ours_keep_the_content_that_theirs_wrote_until_ours_writes()
     }
 }
 
+/// Copies a file by sharing its blocks, as `cp` does.
+fn copy(client: &Client, from: &str, to: &str) {
+    let caller = client.caller();
+    client.create_file(to, b"").expect("made");
+    let from = client.open_path(from, OpenFlags::READ).expect("there");
+    let to = client.open_path(to, OpenFlags::READ_WRITE).expect("there");
+    assert_eq!(client.copy_range(&caller, from, 0, to, 0, LARGE as u64), Ok(LARGE as u64));
+    client.release(to).expect("closed");
+    client.release(from).expect("closed");
+}
+
+/// S105: copies of one file, before and after the merge of the first, have what ours saw, and do not make the file itself that
+/// of the others.
 #[test]
-fn a_copy_has_its_makers_version() {
+fn copies_have_their_makers_version_and_leave_the_source_as_it_was() {
+    type Deed = fn(&Client);
+    let stays: Deed = |_| {};
+    let saved: Deed = |theirs| save(theirs, "/f", b"new");
+    let removed: Deed = |theirs| theirs.remove("/f").expect("removed");
+    for (n, after) in [stays, saved, removed].into_iter().enumerate() {
+        for is_written in [false, true] {
+            let t = two(|base| base.write_file("/t/f", &of(b'.')).expect("written"));
+            write_at(t.one.client(), "/f", 0, &of(b'1'));
+            after(t.one.client());
+            let ours = t.two.client();
+            copy(ours, "/f", "/copy");
+            copy(ours, "/f", "/second");
+            if is_written {
+                write_at(ours, "/f", 9_000, b"22");
+            }
+            t.merged(OnConflict::Overwrite);
+            assert_eq!(t.read("/t/copy"), Ok(of(b'.')), "{n} {is_written}");
+            assert_eq!(t.read("/t/second"), Ok(of(b'.')), "{n} {is_written}");
+            let expect = match (is_written, n) {
+                (true, _) => Ok(mixed(&[(9_000, 9_002, b'2')])),
+                (false, 0) => Ok(of(b'1')),
+                (false, 1) => Ok(b"new".to_vec()),
+                (false, _) => Err(Refusal::NotFound),
+            };
+            assert_eq!(t.read("/t/f"), expect, "{n} {is_written}");
+        }
+    }
+}
+
+/// A copy changes nothing of its source, so it contradicts no change of that.
+#[test]
+fn a_copy_that_others_made_is_no_conflict_with_a_change_of_the_source() {
     let t = two(|base| base.write_file("/t/f", &of(b'.')).expect("written"));
-    write_at(t.one.client(), "/f", 0, &of(b'1'));
-    let ours = t.two.client();
-    let caller = ours.caller();
-    ours.create_file("/copy", b"").expect("made");
-    let (from, to) = (
-        ours.open_path("/f", OpenFlags::READ).expect("there"),
-        ours.open_path("/copy", OpenFlags::READ_WRITE).expect("there"),
+    copy(t.one.client(), "/f", "/copy");
+    write_at(t.two.client(), "/f", 9_000, b"22");
+    let report = t.merged(OnConflict::KeepBoth);
+    assert_eq!(
+        (report.conflict_count, t.names()),
+        (0, vec!["copy".to_owned(), "f".to_owned()]),
+        "{report:?}"
     );
-    assert_eq!(ours.copy_range(&caller, from, 0, to, 0, LARGE as u64), Ok(LARGE as u64));
-    ours.release(to).expect("closed");
-    ours.release(from).expect("closed");
-    t.merged(OnConflict::Overwrite);
     assert_eq!(t.read("/t/copy"), Ok(of(b'.')));
-    assert_eq!(t.read("/t/f"), Ok(of(b'1')));
+    assert_eq!(t.read("/t/f"), Ok(mixed(&[(9_000, 9_002, b'2')])));
 }
 
 #[test]

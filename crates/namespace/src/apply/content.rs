@@ -108,7 +108,8 @@ impl Namespace {
                 pieces.extend(chunk.slice(from_offset, from_offset + len));
             });
         }
-        self.settle(from, fx, position);
+        // The source is as it was: only its blocks have one user more.
+        self.settle_blocks(fx);
         self.map_instead_of_inline(to, position);
         let mut extents = Vec::new();
         for piece in pieces {
@@ -209,9 +210,13 @@ impl Namespace {
     }
 
     /// Applies the effects of map changes on the file's size on disk, references, and garbage.
-    fn settle(&mut self, ino: Ino, mut fx: Effects, position: Position) {
+    fn settle(&mut self, ino: Ino, fx: Effects, position: Position) {
         let inode = self.changing(ino, position);
         inode.node.set_bytes(inode.content_bytes().wrapping_add_signed(fx.allocated_delta));
+        self.settle_blocks(fx);
+    }
+
+    fn settle_blocks(&mut self, mut fx: Effects) {
         fx.settle_refs();
         for (block, count) in fx.became_shared {
             self.blocks.change(BlockKey(block), &mut self.dirty, false, |v| *v = Some(count));
