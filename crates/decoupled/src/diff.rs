@@ -159,16 +159,19 @@ impl Changes {
             row.theirs = Some(SideVersion::Removed);
         }
         forget_hidden(calls, &mut rows, &gone, sent)?;
-        let (mut changes, mut conflicts, mut inos) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut changes, mut bases) = (Vec::new(), Vec::new());
+        let (mut conflicts, mut inos) = (Vec::new(), Vec::new());
         for row in rows {
             if !row.is_temporary {
                 changes.push(row.change.clone());
+                let lost = row.place.filter(|_| row.change.kind == ChangeKind::Removed);
+                bases.push(row.from.or(lost));
             }
             inos.extend(row.theirs.map(|_| row.ino));
             conflicts.extend(row.theirs.map(|theirs| (row.change, theirs)));
         }
         let timed = self.by_ino.iter().filter(|(_, of_inode)| of_inode.times).map(|(ino, _)| *ino).collect();
-        Ok(Compared { events, changes, conflicts, inos, timed, gone: gone.agreed })
+        Ok(Compared { events, changes, bases, conflicts, inos, timed, gone: gone.agreed })
     }
 
     /// The inodes that both sides removed.
@@ -249,6 +252,8 @@ pub(crate) struct Compared {
     pub(crate) events: u64,
     /// Our changes. One that puts another inode in the place of an inode is in it twice.
     pub(crate) changes: Vec<Change>,
+    /// Of each change that moved or removed something: its name at the base.
+    pub(crate) bases: Vec<Option<DirName>>,
     /// Those that others contradict.
     pub(crate) conflicts: Vec<(Change, SideVersion)>,
     /// Which inode each conflict is about.

@@ -25,6 +25,7 @@ mod histories;
 mod lists;
 mod lives;
 mod pairs;
+mod rebases;
 mod resolved;
 mod resolved_directories;
 mod subtrees;
