@@ -5,6 +5,8 @@
 //!   make f as "x" · write f · rename "x" to "y"    ──▶    make f as ".chiton-…" · write f · rename ".chiton-…" to "y"
 //! ```
 //!
+//! The name may pass between inodes that the batch made, by renames over it and by exchanges, as long as none has it in the end.
+//!
 //! A merge carries out the journal step by step. Programs write under a temporary name and move the file to its
 //! place. If another client has a file of that name, the two would conflict over a name that ours does not keep,
 //! and the merge would move one of them aside.
@@ -25,12 +27,24 @@ use std::collections::BTreeMap;
 
 use chiton_model::{Event, Over};
 use chiton_types::{Ino, Name};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 /// A unique name. `leaver` is the index of the event in the batch that removes it.
 fn unique_name(ino: Ino, leaver: usize) -> Name {
     Name::new(format!(".chiton-{:016x}-{leaver}", ino.0).as_bytes()).expect("short, and without a slash")
 }
+
+/// Which of an event's names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// That which it gives or removes; of a rename the new one.
+    Given,
+    /// The old one of a rename.
+    Left,
+}
+
+/// Events that speak of a name, from the one that gives it on: other inodes may have taken it since, one from the other.
+type Span = Vec<(usize, Which)>;
 
 /// Replaces temporary names by unique ones.
 pub(crate) fn hide_temporary(events: &mut [Event]) {
@@ -38,8 +52,9 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
     if !events.iter().any(gives_up) {
         return;
     }
-    // Which event gave an inode a name that it has.
-    let mut givers: BTreeMap<(Ino, Ino, Name), usize> = BTreeMap::new();
+    // Names that the batch gave, and nothing had before; and the inodes that it made.
+    let mut spans: BTreeMap<(Ino, Name), Span> = BTreeMap::new();
+    let mut made: HashSet<Ino> = HashSet::new();
     let has_links = events.iter().any(|event| matches!(event, Event::Link { .. }));
     let mut last_uses: HashMap<Ino, usize> = HashMap::new();
     for at in 0..events.len() {
@@ -47,34 +62,52 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
         if has_links {
             note_uses(&mut last_uses, &events[at], at);
         }
-        let (ino, left, gives) = if let Event::Make { parent, name, ino, .. }
-        | Event::Link { parent, name, ino, .. } = &events[at]
-        {
-            givers.insert((*ino, *parent, name.clone()), at);
-            continue;
+        let mut left = None;
+        if let Event::Make { parent, name, ino, .. } | Event::Link { parent, name, ino, .. } = &events[at] {
+            if matches!(events[at], Event::Make { .. }) {
+                made.insert(*ino);
+            }
+            spans.insert((*parent, name.clone()), vec![(at, Which::Given)]);
         } else if let Event::Rename { from, from_name, to, to_name, ino, over, .. } = &events[at] {
-            // A name that another inode had before leaves a trace.
-            let gives = matches!(over, Over::Nothing).then(|| (*ino, *to, to_name.clone()));
-            if let Some(other) = over.ino() {
-                givers.remove(&(other, *to, to_name.clone()));
+            let (old, new) = ((*from, from_name.clone()), (*to, to_name.clone()));
+            let is_new = spans.contains_key(&old);
+            let stays = |other: Ino, was_hidden: bool| was_hidden || made.contains(&other);
+            let was_hidden = spans.contains_key(&new);
+            match spans.get_mut(&new) {
+                Some(span) if stays(*ino, is_new) => span.push((at, Which::Given)),
+                Some(_) => drop(spans.remove(&new)),
+                None if is_new && *over == Over::Nothing => {
+                    spans.insert(new, vec![(at, Which::Given)]);
+                }
+                // Something had the name before the batch, or gets it that had another then: that leaves a trace.
+                None => {}
             }
-            let left = (*ino, *from, from_name.clone());
-            if let Over::Exchanged { .. } = over {
-                givers.remove(&left);
-                continue;
+            if let Some(span) = spans.get_mut(&old) {
+                span.push((at, Which::Left));
             }
-            (*ino, left, gives)
+            match over {
+                Over::Exchanged { ino: other, .. } if !stays(*other, was_hidden) => drop(spans.remove(&old)),
+                Over::Exchanged { .. } => {}
+                Over::Nothing | Over::Replaced { .. } => left = Some((*ino, old)),
+            }
         } else if let Event::Unlink { parent, name, ino, .. } = &events[at] {
-            (*ino, (*ino, *parent, name.clone()), None)
-        } else {
-            continue;
-        };
-        let Some(giver) = givers.remove(&left) else { continue };
-        if used == Some(giver) && leave_times(events, giver, at) {
+            let old = (*parent, name.clone());
+            if let Some(span) = spans.get_mut(&old) {
+                span.push((at, Which::Given));
+            }
+            left = Some((*ino, old));
+        }
+        let Some((ino, place)) = left else { continue };
+        let Some(span) = spans.remove(&place) else { continue };
+        if let [(giver, _), _] = span[..]
+            && used == Some(giver)
+            && leave_times(events, giver, at)
+        {
             continue;
         }
-        pass(events, giver, at, ino);
-        givers.extend(gives.map(|given| (given, at)));
+        span.iter().for_each(|(at, which)| {
+            rename(&mut events[*at], *which, unique_name(ino, span[span.len() - 1].0))
+        });
     }
 }
 
@@ -100,18 +133,15 @@ fn leave_times(events: &mut [Event], giver: usize, leaver: usize) -> bool {
     true
 }
 
-/// The event that gave the name, and the one that gives it up, speak of another.
-fn pass(events: &mut [Event], giver: usize, leaver: usize, ino: Ino) {
-    let (Event::Make { name, .. } | Event::Link { name, .. } | Event::Rename { to_name: name, .. }) =
-        &mut events[giver]
-    else {
-        unreachable!("gives no name: {:?}", events[giver])
+/// The event speaks of another name.
+fn rename(event: &mut Event, which: Which, unique: Name) {
+    let name = match (event, which) {
+        (Event::Make { name, .. } | Event::Link { name, .. } | Event::Unlink { name, .. }, Which::Given)
+        | (Event::Rename { to_name: name, .. }, Which::Given)
+        | (Event::Rename { from_name: name, .. }, Which::Left) => name,
+        (event, _) => unreachable!("has no such name: {event:?}"),
     };
-    *name = unique_name(ino, leaver);
-    let (Event::Rename { from_name: name, .. } | Event::Unlink { name, .. }) = &mut events[leaver] else {
-        unreachable!("gives no name up: {:?}", events[leaver])
-    };
-    *name = unique_name(ino, leaver);
+    *name = unique;
 }
 
 #[cfg(test)]
@@ -211,5 +241,31 @@ mod tests {
             ]
         };
         check(exchange(), exchange());
+    }
+
+    /// A file that is saved over a temporary name, or exchanged with it.
+    #[test]
+    fn names_that_pass_from_one_file_to_another_and_are_given_up_are_hidden() {
+        let over = |ino: u64| Over::Replaced { ino: Ino(ino), kind: Kind::File, orphan: false };
+        let swap = |ino: u64| Over::Exchanged { ino: Ino(ino), kind: Kind::File };
+        let (p, q) = (".chiton-0000000000000008-3", ".chiton-0000000000000008-2");
+        check(
+            vec![
+                make(7, "x"),
+                make(8, "t"),
+                rename(8, "t", "x", over(7)),
+                rename(8, "x", "y", Over::Nothing),
+            ],
+            vec![make(7, p), make(8, q), rename(8, q, p, over(7)), rename(8, p, "y", Over::Nothing)],
+        );
+        let r = ".chiton-0000000000000007-3";
+        check(
+            vec![make(7, "y"), make(8, "x"), rename(7, "y", "x", swap(8)), unlink(7, "x")],
+            vec![make(7, "y"), make(8, r), rename(7, "y", r, swap(8)), unlink(7, r)],
+        );
+        // A file of before, which others may have changed, keeps the name that it had for a while.
+        let of_before = |over: Over| vec![make(7, "x"), rename(3, "y", "x", over), unlink(3, "x")];
+        check(of_before(over(7)), of_before(over(7)));
+        check(of_before(swap(7)), of_before(swap(7)));
     }
 }

@@ -226,6 +226,31 @@ fn a_file_that_others_moved_over_ours_is_no_version_of_it() {
     assert_eq!(found, "f=base 700, f.theirs=other", "{report:?}");
 }
 
+/// A name that ours had for a while only does not conflict with a file of others.
+#[test]
+fn files_that_passed_under_a_name_of_others_leave_it_alone() {
+    let site = Site::new();
+    let party = site.connected();
+    let mut n = 0;
+    for (ours, expect) in [
+        (&["put tmp 1", "put x 2", "mv x tmp", "mv tmp c"][..], "c=2, tmp=theirs"),
+        (&["put tmp 1", "put x 2", "mv x tmp", "rm tmp"], "tmp=theirs"),
+        (&["put tmp 1", "ln tmp c", "put x 2", "mv x tmp", "rm tmp"], "c=1, tmp=theirs"),
+        (&["put c 1", "put tmp 2", "swap c tmp", "rm tmp"], "c=2, tmp=theirs"),
+    ] {
+        for on_conflict in OnConflict::ALL {
+            n += 1;
+            let case = (&[][..], &["put tmp theirs"][..], ours);
+            let (found, report) = merged(&party, n, case, *on_conflict);
+            assert_eq!(
+                (&found[..], report.conflict_count),
+                (expect, 0),
+                "{on_conflict:?}: {ours:?}: {report:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_directory_that_ours_moved_or_changed_comes_back_whole() {
     let site = Site::new();
