@@ -33,7 +33,6 @@ const FAILURES_MAX: usize = 3;
 /// How often each view is used, at least.
 const KEPT_EVERY: Duration = Duration::from_secs(15);
 
-/// See the module.
 pub(crate) struct Cut {
     client: Arc<Client>,
     shards: Option<u16>,

@@ -19,7 +19,7 @@ use chiton_metastore::{Batch, Metastore, Row, StoreError, StoreStats};
 use chiton_namespace::{StoredRow, shard_of, tag, tag_of};
 use chiton_types::{PlateId, Plates};
 
-/// See the module.
+/// The metadata stores of all plates, joined into one sequence of rows. Nothing is written.
 pub struct RowsOfPlates {
     plates: Plates,
     stores: Vec<Arc<dyn Metastore>>,

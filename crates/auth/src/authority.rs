@@ -48,7 +48,7 @@ impl Validity {
     }
 }
 
-/// See the module.
+/// The open directory, with the private key that signs certificates.
 #[derive(Debug)]
 pub struct Authority {
     dir: PathBuf,

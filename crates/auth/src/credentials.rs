@@ -20,7 +20,7 @@ use crate::grant::{Certified, Grant};
 /// addresses change, and any server may take a plate over.
 pub(crate) const SERVER_NAME: &str = "server.chiton";
 
-/// See the module. Clones share it.
+/// A certificate, its private key, and the authority that must have signed the certificate of a peer. Clones share them.
 #[derive(Clone)]
 pub struct Credentials(Arc<Inner>);
 

@@ -21,7 +21,6 @@ use crate::plate_inodes::PlateInodes;
 /// Listings that are followed at once; beyond, those begun are not.
 const LISTINGS_MAX: usize = 64;
 
-/// See the module.
 pub(crate) struct CompleteDirs {
     dirs: HashMap<Ino, HashSet<u64>>,
     listings: HashMap<Ino, Listing>,

@@ -65,7 +65,6 @@ pub(crate) struct ConnectedOptions {
     pub(crate) filesystem: u64,
 }
 
-/// See the module.
 pub(crate) struct Connected {
     shared: Arc<Link>,
     threads: Vec<JoinHandle>,

@@ -48,7 +48,6 @@ pub trait Invalidator: Send + Sync {
     }
 }
 
-/// See the module.
 pub(crate) struct Core {
     pub(crate) cache: Cache,
     pub(crate) write_behind: WriteBehinds,

@@ -8,7 +8,6 @@ use chiton_types::{Ino, PlateId, Position, Refusal, SessionId};
 use crate::service::{CallError, Connection, Durability, Interrupted, PlateLookup, Service, Session};
 use crate::{PartLists, Recalls};
 
-/// See the module.
 pub(crate) trait Decorator: Send + Sync {
     fn inner(&self) -> &dyn Service;
 }

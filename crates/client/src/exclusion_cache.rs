@@ -38,7 +38,6 @@ const NOTED_MAX: usize = 65_536;
 /// A client that was given no lease does not ask for one again sooner.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// See the module.
 pub(crate) struct ExclusionCache(Arc<Knowing>);
 
 /// The state that it shares with calls that are under way.

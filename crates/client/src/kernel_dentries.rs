@@ -40,7 +40,6 @@ pub(crate) struct Dentries {
     pub(crate) more: bool,
 }
 
-/// See the module.
 pub(crate) struct KernelDentries {
     inner: Mutex<Inner>,
     names_max: usize,

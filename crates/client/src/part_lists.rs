@@ -23,7 +23,7 @@ const HOMES_MAX: usize = 4 * REMEMBERED_MAX;
 /// The parts of a directory, in the order of their ranges.
 pub(crate) type List = Arc<[PartRange]>;
 
-/// See the module.
+/// The lists of parts that a client has learnt, by directory. A list is a hint: the part itself refuses names outside its range.
 #[derive(Default)]
 pub struct PartLists {
     /// Any directory has parts.

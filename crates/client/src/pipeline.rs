@@ -44,7 +44,7 @@ pub type Performed = Result<Option<Attr>, Refusal>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageNumber(u64);
 
-/// See the module. `T` is what the caller wants to know beside each result.
+/// The operations of one user on their way. `T` is a value that the caller attaches to an operation and gets back with its result.
 pub struct Pipeline<'a, T> {
     client: &'a Client,
     cred: Cred,

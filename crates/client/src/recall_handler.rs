@@ -22,7 +22,6 @@ use crate::handler::Handler;
 use crate::pages;
 use crate::plate_inodes::PlateInodes;
 
-/// See the module.
 pub(crate) struct RecallHandler {
     pub(crate) core: Arc<Core>,
     pub(crate) files: Arc<Files>,

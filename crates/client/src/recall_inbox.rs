@@ -16,7 +16,7 @@ use crate::Recalls;
 use crate::handler::{Handler, HandlerSlot, InUse};
 use crate::plate_inodes::PlateInodes;
 
-/// See the module.
+/// The one place where all services of a client deliver recalls. The client registers its handler here.
 #[derive(Default)]
 pub struct RecallInbox {
     recalls: Recalls,

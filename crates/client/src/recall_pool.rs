@@ -27,7 +27,6 @@ struct Queue {
     stopping: bool,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct RecallPool {
     queue: Arc<(Mutex<Queue>, Condvar)>,

@@ -16,7 +16,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 const CLEAN: i32 = 0;
 const FAILED: i32 = 8;
 
-/// See the module.
 pub(crate) struct Checks {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,

@@ -12,7 +12,7 @@ const SHARE: (u32, u32) = (2, 3);
 /// How long a thread waits before it looks at the clock again.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// See the module. Closed at first.
+/// Closed at first.
 pub(crate) struct LeaseGate {
     world: SharedWorld,
     /// Nanoseconds of the world's monotonic time.

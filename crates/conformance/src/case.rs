@@ -24,7 +24,6 @@ const BETWEEN_STEPS: Duration = Duration::from_millis(5);
 /// Steps after which a split or a fold should be over.
 const STEPS_MAX: usize = 2000;
 
-/// See the module.
 pub(crate) struct Case<'a> {
     pub(crate) client: &'a Arc<Client>,
     pub(crate) target: &'a Target,

@@ -21,7 +21,6 @@ const TRIES: usize = 200;
 /// Between two of them.
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
-/// See the module.
 pub(crate) struct Client {
     pub(crate) server: Server,
     /// Of directories with parts, those that have names.

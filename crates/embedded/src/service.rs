@@ -15,7 +15,6 @@ use chiton_server::{EmbeddedSession, Server};
 use chiton_types::{Attr, Cred, Epoch, Ino, Mode, PlateId, Position, Refusal, Seq, SessionId};
 use chiton_wire::{Answer, Call, Recall, Request};
 
-/// See the module.
 pub(crate) struct Embedded {
     session: EmbeddedSession,
     next_id: AtomicU64,

@@ -81,7 +81,6 @@ pub(crate) struct Said {
     pub(crate) onward: Vec<SubtreeQuestion>,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Subtrees {
     /// A session was limited since this start. Else nothing is looked at.

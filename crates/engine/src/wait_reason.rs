@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::wait_queue::{Ticket, Wait};
 
-/// See the module.
+/// The resource or event that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
     Leases,

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Runs the rest of its arguments until standard input ends, and says their process id.
 const UNTIL_INPUT_ENDS: &str = r#""$@" </dev/null & echo $!; cat >/dev/null; kill -9 $! 2>/dev/null; wait"#;
 
-/// See the module. Ends with everything in it when dropped.
+/// The members that were started. Dropping the value kills those that run; their data stays.
 #[derive(Debug)]
 pub struct Etcd {
     dir: PathBuf,

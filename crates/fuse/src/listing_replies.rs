@@ -19,7 +19,6 @@ use chiton_types::{Ino, Name};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct ListingReplies {
     /// By the number of the handle.

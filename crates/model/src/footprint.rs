@@ -114,7 +114,7 @@ pub struct NameTouch<'a> {
     pub how: NameUse,
 }
 
-/// See the module. `N` is [`NameChange`] or [`NameTouch`].
+/// `N` is [`NameChange`] or [`NameTouch`].
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint<N> {
     /// The inode by which it belongs to a shard, a policy and a subtree; 0 if it belongs to none.

@@ -17,7 +17,7 @@ use crate::codec::{put_extents, take_extents};
 use crate::extent::{CHUNK_BYTES, Extent};
 use crate::op::FILE_BYTES_MAX;
 
-/// See the module.
+/// The attributes and the content of the file at the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reverted {
     pub mode: Mode,

@@ -3,7 +3,6 @@
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Kind, Position};
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     File {

@@ -34,7 +34,7 @@ struct Queue {
     is_closed: bool,
 }
 
-/// See the module.
+/// A pool of threads that runs work in the order of submission. The work may block on a device or a network.
 pub struct Pool {
     limits: Limits,
     queue: Mutex<Queue>,

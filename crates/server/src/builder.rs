@@ -52,7 +52,7 @@ const SESSIONS_FROM: u64 = 1 << 62;
 /// About what a frame takes beside its payload.
 const FRAME_OVERHEAD_BYTES: usize = 16;
 
-/// See the module. The same for all plates of a process.
+/// The same for all plates of a process.
 #[derive(Clone)]
 pub(crate) struct Builder {
     options: ServerOptions,

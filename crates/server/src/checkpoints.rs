@@ -11,7 +11,6 @@ use crate::plate::Plate;
 use crate::replay_budget::{CheckpointPolicy, CreateCost, ReplayLoad};
 use crate::wake_up::WakeUp;
 
-/// See the module.
 pub(crate) struct Checkpoints {
     /// When they begin.
     pub(crate) policy: CheckpointPolicy,

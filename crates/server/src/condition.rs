@@ -11,7 +11,6 @@ use crate::away::{Away, JOURNAL};
 use crate::often::{LogLimit, Often};
 use crate::plate::Plate;
 
-/// See the module.
 pub(crate) struct Condition {
     /// [`Health`] of the journal.
     health: AtomicU8,

@@ -22,7 +22,7 @@ use chiton_engine::Creates;
 /// Most threads that handle recalls of one session. Beyond, recalls wait.
 const THREADS_MAX: usize = 64;
 
-/// See the module. Dropping it ends the session.
+/// Dropping it ends the session.
 pub struct EmbeddedSession {
     plate: Arc<Plate>,
     session: SessionId,

@@ -16,7 +16,6 @@ use crate::fatal::Fatal;
 use crate::plate::{Kind, Plate};
 use crate::replay_budget::ReplayLoad;
 
-/// See the module.
 pub(crate) struct EngineLock(Mutex<Locked>);
 
 struct Locked {

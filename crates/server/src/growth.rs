@@ -77,7 +77,7 @@ impl Became {
     }
 }
 
-/// The storage of a cluster to be. See the module.
+/// The storage of the cluster that the file system becomes.
 pub struct GrowthTarget {
     data: DataAddress,
     info: FilesystemInfo,

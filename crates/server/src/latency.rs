@@ -30,7 +30,7 @@ const BUCKETS: [f64; 23] = [
     0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// See the module. Of one plate.
+/// The latencies of one plate.
 pub(crate) struct Latency {
     world: SharedWorld,
     plate: PlateId,

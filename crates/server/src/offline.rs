@@ -39,7 +39,7 @@ const BATCH_ROWS: usize = 50_000;
 const CACHE_BYTES: usize = 256 << 20;
 const PAGE_ROWS: usize = 4096;
 
-/// See the module.
+/// An opened file system that no server runs. It stays locked while this value lives.
 pub struct Offline {
     info: FilesystemInfo,
     plate: PlateId,

@@ -50,7 +50,6 @@ impl Count {
     }
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit([Mutex<Count>; KINDS.len()]);
 

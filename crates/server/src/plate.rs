@@ -60,7 +60,6 @@ pub(crate) enum Kind {
 /// The work of a thread of a plate until the plate stops.
 pub(crate) type Body = fn(&Plate);
 
-/// See the module.
 pub(crate) struct Plate {
     pub(crate) kind: Kind,
     /// Which one it is; 0 in other roles than serving.

@@ -11,7 +11,7 @@ use chiton_types::PlateId;
 use crate::running::RunningPlate;
 use crate::waiting_greetings::WaitingGreetings;
 
-/// See the module. Of a file system with one plate there is one, always.
+/// A file system with one plate always has that plate here.
 pub(crate) struct PlateTable {
     plates: RwLock<Vec<Option<Arc<RunningPlate>>>>,
     /// Plates that were started, and of them those whose journal was replayed.

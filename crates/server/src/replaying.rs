@@ -34,7 +34,6 @@ const AHEAD_ROUNDS: usize = 4;
 /// Fetches the rows that a frame needs and that are not in memory.
 pub(crate) type Fetch<'a> = dyn Fn(&[Need]) -> Result<Vec<Fetched>, StartError> + 'a;
 
-/// See the module.
 pub(crate) struct Replaying<'a> {
     pub(crate) engine: &'a mut Engine,
     pub(crate) fetch: &'a Fetch<'a>,

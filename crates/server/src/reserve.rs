@@ -39,7 +39,6 @@ const BYTES_MIN: u64 = 16 << 20;
 /// Beside the reserve, so much free space is wanted before anything is created.
 const MARGIN_BYTES_MAX: u64 = 4 << 20;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     path: PathBuf,

@@ -15,7 +15,7 @@ use crate::stores::Stores;
 /// A time that does not come.
 const NEVER: Duration = Duration::from_secs(1 << 40);
 
-/// See the module.
+/// A server serves a file system, a decoupled subtree, or the preview of a merge. The role is fixed at its start.
 pub enum Role {
     /// Serves a file system.
     Serving {

@@ -13,7 +13,7 @@ use crate::often::Often;
 use crate::plate::Plate;
 use crate::stores::{Meta, Source};
 
-/// See the module. The rows of a decoupled subtree come from its [`crate::Base`] instead.
+/// The rows of a decoupled subtree come from its [`crate::Base`] instead.
 pub(crate) struct Rows {
     pub(crate) meta: Meta,
     /// The process keeps others from the stores, so that the metadata store may be opened again although it names another

@@ -13,7 +13,6 @@ use crate::checkpointer::Reason;
 use crate::error::ShutdownError;
 use crate::plate::Plate;
 
-/// See the module.
 pub(crate) struct RunningPlate {
     pub(crate) plate: Arc<Plate>,
     threads: Mutex<Vec<JoinHandle>>,

@@ -7,7 +7,6 @@ use chiton_journal::{Place, PlaceError, SegmentInfo, Shape};
 
 use crate::metered_place::MeteredPlace;
 
-/// See the module.
 pub(crate) struct Severable {
     place: MeteredPlace,
     severed: AtomicBool,

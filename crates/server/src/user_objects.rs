@@ -12,7 +12,6 @@ use chiton_objects::{ObjectError, ObjectInfo, Objects};
 
 use crate::away::{Away, BLOCKS};
 
-/// See the module.
 pub(crate) struct UserObjects {
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) tight: Arc<AtomicBool>,

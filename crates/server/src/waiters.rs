@@ -23,7 +23,6 @@ pub(crate) enum Waiter {
     Client(Sender),
 }
 
-/// See the module.
 pub(crate) struct Waiters {
     /// For the answers of requests that wait in the engine.
     tickets: Mutex<HashMap<Ticket, (Waiter, Option<Begun>)>>,

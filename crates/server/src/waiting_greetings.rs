@@ -22,7 +22,6 @@ use crate::listen::PlatesService;
 /// A greeting waits no longer: a client takes a server for silent after two seconds.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct WaitingGreetings {
     state: Mutex<State>,

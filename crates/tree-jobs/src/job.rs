@@ -22,7 +22,6 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) const UNTAKEN_PATIENCE: Duration = Duration::from_secs(60);
 const UNTAKEN_PAUSE: Duration = Duration::from_micros(500);
 
-/// See the module.
 pub(crate) struct Job {
     pub(crate) id: u64,
     pub(crate) uid: u32,

@@ -54,7 +54,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 type Connect = Arc<dyn Fn(ClientOptions) -> Result<Client, String> + Send + Sync>;
 
-/// See the module.
+/// The jobs that a server runs, and those that have ended.
 pub struct Jobs {
     world: SharedWorld,
     state: Mutex<State>,

@@ -5,7 +5,6 @@ use chiton_types::Name;
 /// The number of a directory.
 pub(crate) type DirId = usize;
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Paths {
     dirs: Vec<(Option<DirId>, Vec<u8>)>,

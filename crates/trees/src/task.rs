@@ -53,7 +53,7 @@ impl Removal {
     }
 }
 
-/// See the module.
+/// A command on whole trees, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// `chiton chmod`.

@@ -13,7 +13,7 @@ const PAGE_ENTRIES: u32 = 2_000;
 /// Questions under way at once.
 const READS_AHEAD: usize = 32;
 
-/// See the module. `D` names a directory.
+/// `D` names a directory.
 pub(crate) struct Walk<'a, D> {
     client: &'a Client,
     with_attributes: bool,

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::id::{Ino, PlateId, RealmId, SessionId, ShardId};
 
-/// See the module.
+/// The numbers of shards and plates of a file system, which fix the range of shards that each plate owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plates {
     shards: u16,

@@ -10,7 +10,6 @@ use chiton_types::{PlateId, Plates, SessionId};
 use crate::RowsOfPlates;
 use crate::plates::home_of;
 
-/// See the module.
 #[derive(Clone)]
 pub(crate) struct AllRows<'a> {
     /// All as those of one file system.

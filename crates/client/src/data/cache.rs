@@ -40,7 +40,6 @@ struct State {
     spare: Vec<Vec<u8>>,
 }
 
-/// See the module.
 pub(super) struct ReadCache {
     bytes_max: usize,
     state: Mutex<State>,

@@ -11,7 +11,6 @@ use hashbrown::{HashMap, HashSet};
 
 use super::file::FileState;
 
-/// See the module.
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) files: HashMap<Ino, Arc<FileState>>,

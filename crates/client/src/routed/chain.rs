@@ -43,7 +43,6 @@ impl Next {
     }
 }
 
-/// See the module.
 pub(super) struct Chain {
     /// In the order asked; those that are answered are not waited for any more.
     under_way: Vec<Result<Answered, Box<dyn Underway>>>,

@@ -50,7 +50,7 @@ use chain::{Chain, Next};
 
 /// A name that another plate owns and that goes while its attributes are asked for is looked up again so often.
 const LOOKUP_TRIES: usize = 8;
-/// See the module.
+/// A [`Service`](crate::Service) that sends each call to the plate that owns its inode, and joins the answers of several plates.
 pub struct Routed(Arc<Each>);
 
 /// The services, in the order of their plates.

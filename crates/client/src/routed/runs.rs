@@ -22,7 +22,6 @@ use crate::service::CallError;
 
 pub(super) type OpResult = Result<(Position, Outcome), Failure>;
 
-/// See the module.
 pub(super) struct Runs {
     each: Arc<Each>,
     cred: Cred,

@@ -33,7 +33,6 @@ enum State {
     Done(StatResult),
 }
 
-/// See the module.
 pub(super) struct Stats {
     each: Arc<Each>,
     cred: Cred,

@@ -13,7 +13,6 @@ use crate::{
     Service, Session, Underway, ready,
 };
 
-/// See the module.
 pub(crate) struct Near {
     session: EmbeddedSession,
     pub(crate) inbox: Arc<RecallInbox>,

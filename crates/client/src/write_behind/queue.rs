@@ -46,7 +46,6 @@ const GATHER_OPS_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
-/// See the module.
 pub(crate) struct PendingQueue {
     queue: Mutex<Queue>,
     /// Wakes the sender: a message may be due, or the end.

@@ -14,7 +14,6 @@ use crate::plate_inodes::{PlateInodes, crosses, index_of};
 /// Calls are under way beside which some plates acknowledge nothing by write-behind.
 pub(crate) type Pauses = SmallVec<[Pause; 1]>;
 
-/// See the module.
 pub(crate) struct WriteBehinds {
     /// Nothing of a single plate.
     plates: Option<Plates>,

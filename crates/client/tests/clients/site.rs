@@ -12,7 +12,6 @@ use chiton_transport::Address;
 use chiton_types::PlateId;
 use tempfile::TempDir;
 
-/// See the module.
 pub(crate) struct Site {
     dir: TempDir,
     server: Mutex<Option<Arc<Server>>>,

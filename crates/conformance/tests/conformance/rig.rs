@@ -11,7 +11,6 @@ use chiton_types::{Cred, Epoch, Ino, PlateId, Seq};
 use chiton_wire::{Answer, Call, Channel, Hello, PROTOCOL_VERSION, Query, Request};
 use tempfile::TempDir;
 
-/// See the module.
 pub(crate) struct Rig {
     _dir: TempDir,
     _server: Arc<Server>,

@@ -21,7 +21,6 @@
 
 use crate::sessions::Slot;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Sessions hold what the table says.

@@ -23,7 +23,6 @@ pub(super) struct Out {
     since: Duration,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Recalls {
     out: BTreeMap<u64, Out>,

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 
-/// See the module. All zero with one plate.
+/// All zero with one plate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerGauges {
     /// Own rows that are guarded for operations of other plates.
@@ -20,7 +20,6 @@ pub struct PeerGauges {
 }
 
 impl Engine {
-    /// See the module.
     pub fn peer_gauges(&self) -> PeerGauges {
         let Some(peers) = &self.peers else { return PeerGauges::default() };
         PeerGauges {

@@ -8,7 +8,6 @@ use chiton_wire::GuardedRow;
 
 use super::crossing::{Crossing, OtherRow};
 
-/// See the module.
 pub(super) struct OverPlates<'a> {
     pub(super) ns: &'a Namespace,
     pub(super) crossing: &'a Crossing,

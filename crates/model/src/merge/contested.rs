@@ -21,7 +21,7 @@ pub type Place = (Ino, Name);
 /// Most names that are remembered of an inode: beyond them the last is replaced.
 const NAMES_MAX: usize = 64;
 
-/// See the module.
+/// The contested names of a merge, by inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContestedNames {
     /// Of each inode in the order in which they became contested; never none.

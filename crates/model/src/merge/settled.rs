@@ -11,7 +11,7 @@
 use chiton_types::Position;
 use chiton_types::codec::Malformed;
 
-/// See the module.
+/// The result that the decoupled side found for such a file, sent to the merge before its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Settled {

@@ -86,7 +86,7 @@ impl InodeFacts {
     }
 }
 
-/// See the module. A question that an implementation leaves out is unknown there.
+/// An implementation may leave out methods that have a default: the default reports the rows as missing.
 pub trait PlanState {
     /// An inode.
     ///
@@ -103,7 +103,6 @@ pub trait PlanState {
     /// Whether a directory has no entries.
     ///
     /// # Errors
-    /// See the module.
     fn is_empty(&self, dir: &InodeFacts) -> Result<bool, Fault> {
         Err(Need::Dir(dir.ino).into())
     }
@@ -111,7 +110,6 @@ pub trait PlanState {
     /// The parts of a directory that has any, its own inode among them.
     ///
     /// # Errors
-    /// See the module.
     fn parts(&self, dir: &InodeFacts) -> Result<Vec<Ino>, Fault> {
         Err(Need::Content(dir.ino).into())
     }
@@ -119,7 +117,6 @@ pub trait PlanState {
     /// All extended attributes.
     ///
     /// # Errors
-    /// See the module.
     fn xattrs(&self, inode: &InodeFacts) -> Result<Option<&Xattrs>, Fault> {
         Err(Need::Xattrs(inode.ino).into())
     }
@@ -127,7 +124,6 @@ pub trait PlanState {
     /// Inline content; empty if there is none.
     ///
     /// # Errors
-    /// See the module.
     fn inline_content(&self, inode: &InodeFacts) -> Result<&[u8], Fault> {
         Err(Need::Content(inode.ino).into())
     }
@@ -143,7 +139,6 @@ pub trait PlanState {
     /// Everything is in memory that an event changes in maps of content.
     ///
     /// # Errors
-    /// See the module.
     fn has_maps_for(&self, event: &Event) -> Result<(), Fault> {
         if let Event::Write { body: Body::Inline(_), .. } = event {
             return Ok(());
@@ -157,7 +152,6 @@ pub trait PlanState {
     /// The first chunk that the next step of a reclaim frees.
     ///
     /// # Errors
-    /// See the module.
     fn reclaim_from(&self, inode: &InodeFacts) -> Result<u32, Fault> {
         Err(Need::Chunks(inode.ino).into())
     }

@@ -22,7 +22,6 @@ use crate::plate_table::PlateTable;
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// See the module.
 pub(super) struct Link {
     number: u64,
     addresses: Vec<Address>,

@@ -81,7 +81,6 @@ pub(crate) fn monitor_of(target: &str) -> Option<String> {
     Server::info_of_any(&data).ok()?.monitor
 }
 
-/// See the module.
 pub(crate) struct Servers {
     monitor: EtcdMonitor,
     pub(crate) address: EtcdAddress,
