@@ -87,7 +87,6 @@ pub(crate) fn kind_of_target(target: &StatTarget) -> usize {
     Op::COUNTERS.len() + ordinal as usize
 }
 
-/// Index of commits.
 pub(crate) const COMMIT: usize = Op::COUNTERS.len() + Ordinal::Commit as usize;
 
 const KINDS: usize = Op::COUNTERS.len() + NAMES.len();
@@ -97,7 +96,7 @@ pub fn kind_names() -> impl Iterator<Item = &'static str> {
     Op::COUNTERS.iter().chain(NAMES).copied()
 }
 
-/// Counters by kind.
+/// Number of requests and operations of each kind since the start.
 #[derive(Clone, Debug)]
 pub struct Counters {
     counts: [u64; KINDS],
@@ -120,7 +119,7 @@ impl Counters {
         self.counts[kind] += more;
     }
 
-    /// All, by name.
+    /// All counters, each with the name of its kind, in the order of [`kind_names`].
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         kind_names().zip(self.counts.iter().copied())
     }

@@ -87,11 +87,11 @@ impl Done {
 /// Where a sequence number stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// To be carried out.
+    /// The operation is yet to be carried out.
     New,
-    /// Was carried out.
+    /// The operation was carried out; its result is sent again.
     Done(Done),
-    /// Was refused, for good.
+    /// The operation was refused, and stays refused.
     Refused,
     /// The client said before that it knows the outcome, or it is absurdly far ahead: a breach of the protocol.
     Absurd,
@@ -106,7 +106,7 @@ pub(crate) struct Dedup {
 }
 
 impl Dedup {
-    /// Where `seq` stands.
+    /// Whether the operation with this number is new, done or refused.
     pub(crate) fn standing(&self, seq: Seq) -> Standing {
         match seq.0.checked_sub(self.base) {
             None => Standing::Absurd,

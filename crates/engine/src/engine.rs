@@ -47,7 +47,7 @@ pub struct Engine {
 const RUN_TASKS: usize = 64;
 
 impl Engine {
-    /// A request of a session.
+    /// Carries out a request of a session, or lets it wait.
     #[inline]
     pub fn request(&mut self, session: SessionId, request: Request, m: &Moment) -> Step {
         let task = Task::new(session, request);

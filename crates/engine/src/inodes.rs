@@ -42,7 +42,6 @@ impl Inodes {
         Inodes { shards: marks.iter().map(counter).collect() }
     }
 
-    /// Number of shards.
     pub(crate) fn shard_count(&self) -> usize {
         self.shards.len()
     }

@@ -31,11 +31,11 @@ pub(crate) struct Owner {
 /// The answer to a request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Set (or dropped).
+    /// The lock is set, or dropped.
     Granted,
-    /// In the way of another one, and the caller does not wait.
+    /// Another lock stands in the way, and the caller does not wait.
     Conflict,
-    /// The caller waits.
+    /// Another lock stands in the way, and the caller waits for it.
     Waits,
     /// Waiting would never end.
     Deadlock,

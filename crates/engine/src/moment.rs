@@ -7,7 +7,7 @@ use chiton_types::{Position, Time};
 /// Whether changes can be made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Health {
-    /// It takes changes.
+    /// The journal takes changes.
     #[default]
     Good,
     /// Not now: there is no space.

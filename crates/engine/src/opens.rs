@@ -33,7 +33,7 @@ impl Opens {
         holders.map(|(holder, _)| *holder).filter(move |holder| *holder != slot)
     }
 
-    /// One open more.
+    /// Counts a further open of the file by this session.
     pub(crate) fn add(&mut self, ino: Ino, slot: Slot) {
         let holders = self.by_ino.entry(ino).or_default();
         match holders.iter_mut().find(|(s, _)| *s == slot) {

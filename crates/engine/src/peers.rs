@@ -67,7 +67,7 @@ pub(crate) use rows::{PeerRows, TAGS};
 pub(crate) struct Peers {
     plate: PlateId,
     plates: Plates,
-    /// Of this start.
+    /// Number of this start. Other plates learn from it that this one was restarted.
     boot: u64,
     /// Operations that were answered before the start and are carried out again, once they are known.
     resends: Option<BTreeSet<OpKey>>,
@@ -138,9 +138,9 @@ struct Peer {
     lending: VecDeque<(Position, Ino, Ino)>,
 }
 
-/// A decided effect.
+/// An effect on another plate that is decided and not yet carried out there.
 struct Owed {
-    /// Of the decision.
+    /// Journal position of the decision.
     position: Position,
     key: OpKey,
     count: u32,

@@ -74,7 +74,7 @@ pub(crate) struct Realms {
 /// An answer, and the position that must be durable before it is given.
 type Found = Result<(RealmAnswer, Position), Stop>;
 
-/// Answered at once.
+/// An answer with this position waits for no durability.
 const NOW: Position = Position(0);
 
 /// The client whose call is answered.

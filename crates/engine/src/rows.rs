@@ -28,7 +28,7 @@ pub const POSITION_KEY: &[u8] = b"\0\0\0position";
 pub const SESSION_MARK_KEY: &[u8] = b"\0\0\0sessions";
 /// Tag of the marks of inode counters.
 pub const MARK: u8 = b'R';
-/// Tag of sessions.
+/// Tag of live sessions.
 pub const SESSION: u8 = b'S';
 /// Tag of sessions that are over.
 pub const SESSION_OVER: u8 = b'F';
@@ -40,7 +40,6 @@ pub fn position_value(position: Position) -> Vec<u8> {
     position.0.to_le_bytes().to_vec()
 }
 
-/// Key of a shard's mark.
 pub fn mark_key(shard: ShardId) -> Vec<u8> {
     row_key(shard, MARK, &[])
 }

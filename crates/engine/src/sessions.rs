@@ -24,7 +24,7 @@ pub(crate) const IDENTITY_BYTES_MAX: usize = 256;
 pub(crate) struct Slot(pub(crate) u32);
 
 impl Slot {
-    /// The server itself.
+    /// The slot of the server itself, for changes that it makes unasked.
     pub(crate) const SERVER: Slot = Slot(0);
 }
 

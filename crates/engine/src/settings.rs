@@ -20,7 +20,7 @@ pub struct Settings {
     pub sessions_max: usize,
     /// Changed rows in memory above which changes wait for a checkpoint.
     pub dirty_rows_max: usize,
-    /// The maps' epoch.
+    /// Epoch of the cluster map at the start. The epoch of replies also counts changes of policies.
     pub epoch: Epoch,
     /// Weight of each shard for the birth of directories.
     pub shard_weights: Vec<u32>,

@@ -64,7 +64,7 @@ pub(crate) enum Limit {
     Below(Box<Below>),
 }
 
-/// See [`SubtreeLimit`].
+/// The state of a session that is limited to a subtree.
 #[derive(Debug)]
 pub(crate) struct Below {
     limit: SubtreeLimit,

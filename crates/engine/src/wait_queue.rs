@@ -47,7 +47,6 @@ pub struct Task {
 }
 
 impl Task {
-    /// A request of a session.
     #[inline]
     pub(crate) fn new(session: SessionId, request: Request) -> Task {
         Task {
@@ -123,7 +122,7 @@ pub(crate) enum Wait {
     Subtree(Box<SubtreeQuestion>),
 }
 
-/// All waiting requests.
+/// The requests that wait, by ticket: the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     tasks: BTreeMap<Ticket, (Task, Wait)>,
@@ -132,7 +131,7 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Adds a request.
+    /// Adds a request. One that waited before keeps its ticket, and so its place.
     pub(crate) fn push(&mut self, mut task: Task, wait: Wait) -> Ticket {
         let ticket = task.ticket.unwrap_or_else(|| self.issue());
         task.ticket = Some(ticket);
@@ -146,13 +145,11 @@ impl WaitQueue {
         ticket
     }
 
-    /// A new ticket.
     pub(crate) fn issue(&mut self) -> Ticket {
         self.last += 1;
         Ticket(self.last)
     }
 
-    /// Takes one out.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<(Task, Wait)> {
         let (task, wait) = self.tasks.remove(&ticket)?;
         if let Wait::Leases(inos) = &wait {

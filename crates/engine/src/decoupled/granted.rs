@@ -20,7 +20,7 @@ const STEP_MIN: u64 = 100;
 /// Whether more numbers are coming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum More {
-    /// Not asked for.
+    /// The server has not been asked, or has answered.
     Idle,
     /// The server is being asked.
     Asked,

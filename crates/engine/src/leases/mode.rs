@@ -58,9 +58,9 @@ pub(crate) enum Change {
     HandedOver(Slot),
     /// New leases are given, or were since the last pause.
     LeasesGiven,
-    /// Something is decoupled.
+    /// At least one directory is decoupled.
     DecouplingBegun,
-    /// Nothing is decoupled any more.
+    /// No directory is decoupled any more.
     DecouplingsEnded,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Recalls {
     out: BTreeMap<u64, Out>,
     by_ino: HashMap<Ino, SmallVec<[u64; 2]>>,
     last: u64,
-    /// To be sent.
+    /// Recalls that the server is yet to send.
     pub(super) outbox: Vec<(Slot, Recall)>,
 }
 

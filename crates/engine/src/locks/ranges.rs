@@ -7,7 +7,7 @@ use chiton_wire::LockKind;
 use crate::locks::Owner;
 use crate::sessions::Slot;
 
-/// A held range.
+/// A range of a file that an owner has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) owner: Owner,
@@ -17,7 +17,7 @@ pub(crate) struct Held {
     pub(crate) pid: u32,
 }
 
-/// All held ranges.
+/// The locked ranges of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     held: Vec<Held>,

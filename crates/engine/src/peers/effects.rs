@@ -205,7 +205,7 @@ impl Engine {
 enum Openers {
     /// A replaced file that nobody has open stays for a while if it `lingers`.
     Known { lingers: bool },
-    /// No server runs.
+    /// No server runs that could know them.
     Unknown,
 }
 

@@ -10,9 +10,9 @@ use crate::wait_queue::Wait;
 /// The last step of a directory.
 #[derive(Clone, Copy)]
 pub(super) struct FoldStep {
-    /// Of its decision.
+    /// Journal position of the decision.
     position: Position,
-    /// The folded parts end with it.
+    /// With this step the folded parts end.
     is_last: bool,
 }
 

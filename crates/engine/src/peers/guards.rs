@@ -255,7 +255,6 @@ impl super::Peers {
         self.guards.insert(ino, guard);
     }
 
-    /// A guard ends.
     pub(super) fn note_guard_end(&mut self, ino: Ino) {
         if self.guards.remove(&ino).is_some() {
             self.removed.push(super::rows::guard_key(ino));

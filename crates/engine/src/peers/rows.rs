@@ -84,7 +84,6 @@ pub struct OwedEffect {
     pub number: u64,
     /// The operation that decided it.
     pub key: OpKey,
-    /// Number of events.
     pub count: u32,
     /// The encoded events.
     pub events: Vec<u8>,

@@ -161,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// Another plate asks.
+    /// Answers the question of another plate.
     pub(super) fn show_subtree(
         &mut self,
         to: PlateId,

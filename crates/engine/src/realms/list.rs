@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::step::Stop;
 
 impl Engine {
-    /// Decouplings, as JSON.
+    /// All decouplings, as the status of the server lists them.
     pub fn realms_json(&self) -> serde_json::Value {
         let all = self.shards.ns.decouplings().map(|d| {
             let (reserved, used) = d.map.numbers();

@@ -76,7 +76,7 @@ struct MergeCall<'a> {
 enum End {
     /// All events of the call are done.
     Done,
-    /// Enough for now.
+    /// The piece is as long as one turn may be; a further one follows.
     Yield,
     /// The policy forbids a conflict.
     Stopped,

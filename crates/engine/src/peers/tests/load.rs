@@ -3,7 +3,7 @@
 /// The operations of clients.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Load {
-    /// Everything.
+    /// Operations of all kinds.
     Mixed,
     /// They make a few directories and move them.
     Moves,
