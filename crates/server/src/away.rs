@@ -65,7 +65,7 @@ impl Away {
             && (away.as_millis() as u64) < self.ending_ms.load(Relaxed)
     }
 
-    /// A store answered.
+    /// Notes that a store answered, so it is no longer away.
     #[inline]
     pub(crate) fn note_back(&self, store: &'static str) {
         if !self.is_any.load(Relaxed) {
@@ -103,7 +103,7 @@ impl Away {
         self.stores.lock().values_mut().for_each(|(since, _)| *since = now);
     }
 
-    /// Between two tries.
+    /// Sleeps between two attempts to reach a store.
     pub(crate) fn pause(&self) {
         thread::sleep(PAUSE);
     }

@@ -44,7 +44,6 @@ impl Bucket {
         Ok(Bucket { s3, objects: Arc::new(objects) })
     }
 
-    /// The stores of a plate.
     pub(crate) fn stores(&self, plate: PlateId) -> Stores {
         let below = |name: &str| below(plate, name);
         let place = ObjectPlace::new(self.objects.clone(), &below("journal"));

@@ -12,7 +12,6 @@ use crate::replay_budget::{CheckpointPolicy, CreateCost, ReplayLoad};
 use crate::wake_up::WakeUp;
 
 pub(crate) struct Checkpoints {
-    /// When they begin.
     pub(crate) policy: CheckpointPolicy,
     /// Wakes the thread that writes them.
     pub(crate) wake_up: WakeUp,

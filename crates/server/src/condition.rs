@@ -16,9 +16,8 @@ pub(crate) struct Condition {
     health: AtomicU8,
     /// The stores that are away.
     pub(crate) away: Arc<Away>,
-    /// Errors so far.
     pub(crate) errors: AtomicU64,
-    /// Of the lines that clients cause.
+    /// Limits the log lines that clients cause.
     pub(crate) log_limit: LogLimit,
     /// A position that was not durable when it was appended, and when that was, in monotonic milliseconds.
     pub(crate) oldest: (AtomicU64, AtomicU64),

@@ -76,7 +76,7 @@ pub struct DecoupledSubtree {
     pub used: Vec<Ino>,
     /// The rows hold all of the journal up to here.
     pub merged: Position,
-    /// Rows and numbers.
+    /// The server that lends the subtree: it supplies rows and inode numbers.
     pub base: Arc<dyn Base>,
     /// The journal; a new one is begun if there is none.
     pub place: Arc<dyn Place>,
@@ -85,9 +85,9 @@ pub struct DecoupledSubtree {
 /// Inode numbers of a decoupled client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Not used yet.
+    /// Numbers granted and not yet used.
     pub left: u64,
-    /// Granted so far.
+    /// Numbers granted so far.
     pub total: u64,
     /// Of each shard the last one used.
     pub used: Vec<Ino>,
@@ -101,7 +101,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How the inode numbers of a decoupled client are supplied.
 #[derive(Default)]
 pub(crate) struct GrantedNumbers {
-    /// They run short.
+    /// Wakes the thread that asks for more numbers.
     pub(crate) wake_up: WakeUp,
     /// Why there are no more, if the base was asked last and had none.
     pub(crate) refused: Mutex<Option<String>>,

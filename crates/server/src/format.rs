@@ -62,7 +62,7 @@ pub struct FilesystemInfo {
     pub version: u32,
     /// Identity of the file system.
     pub filesystem: u64,
-    /// Number of shards.
+    /// Number of shards, fixed when the file system is created.
     pub shards: u16,
     /// Number of plates, which share the shards evenly.
     pub plates: u16,

@@ -53,7 +53,7 @@ pub struct Became {
     pub data: String,
     /// Where its map is.
     pub monitor: String,
-    /// Its identity.
+    /// Identity of the file system.
     pub filesystem: u64,
 }
 

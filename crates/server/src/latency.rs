@@ -36,7 +36,7 @@ pub(crate) struct Latency {
     plate: PlateId,
     /// By kind, once it has occurred; empty if nobody asked for metrics.
     histograms: Vec<OnceLock<Histogram>>,
-    /// By reason.
+    /// Requests that waited, by reason.
     waits: [AtomicU64; WaitReason::ALL.len()],
     slow_after: Option<Duration>,
     slow: AtomicU64,

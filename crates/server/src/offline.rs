@@ -144,7 +144,6 @@ impl Offline {
         self.place.clone()
     }
 
-    /// The metadata store.
     pub fn meta(&self) -> &dyn Metastore {
         &*self.meta
     }

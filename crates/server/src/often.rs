@@ -36,7 +36,7 @@ const KINDS: [(Often, &str); 4] = [
     (Often::Slow, "operations were slow"),
 ];
 
-/// Of one kind.
+/// The lines of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     /// When its span began; none before the first line, and after a span in which nothing was held back.

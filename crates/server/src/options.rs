@@ -54,7 +54,7 @@ pub struct ServerOptions {
     pub journal: chiton_journal::Options,
     /// The metadata store's tunables.
     pub metastore: FjallOptions,
-    /// The listeners' limits.
+    /// Limits on connections and messages, for each listener.
     pub serve: ServeOptions,
     /// Threads that wait for stores: they fetch rows and blocks. `docs/decisions/2026-11-28-worker-counts.md` has figures.
     pub io_threads: usize,

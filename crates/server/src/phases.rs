@@ -14,7 +14,6 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// Something begins now.
     pub(crate) fn begin(world: &dyn World) -> Phases {
         let now = world.monotonic();
         Phases { began: now, last: now, steps: Vec::new() }

@@ -108,7 +108,7 @@ impl CreateCost {
 /// However fast they are made: so much is never spared.
 const SPARED_MAX: f64 = 0.6;
 
-/// When checkpoints begin.
+/// The limits at which a checkpoint begins: any of them suffices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckpointPolicy {
     /// At so many changed rows …
@@ -124,7 +124,7 @@ pub(crate) struct CheckpointPolicy {
     pub(crate) reserved: Option<u64>,
 }
 
-/// How it looks.
+/// The state of a plate that decides whether a checkpoint begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Situation {
     pub(crate) load: ReplayLoad,

@@ -43,7 +43,7 @@ const MARGIN_BYTES_MAX: u64 = 4 << 20;
 pub(crate) struct Reserve {
     path: PathBuf,
     wanted: u64,
-    /// Of it, for a start.
+    /// Bytes of `wanted` that are kept for the next start.
     for_start: u64,
     file: Mutex<Option<File>>,
     held: AtomicU64,

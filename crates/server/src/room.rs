@@ -70,7 +70,7 @@ struct TightSince {
 /// How the metadata store is asked to give back the space of rows that were removed.
 #[derive(Debug, Default)]
 struct Reclaiming {
-    /// Not again before.
+    /// Monotonic time before which the store is not asked again.
     not_before: Duration,
     /// Rows removed since it last gained something.
     removed: u64,

@@ -24,7 +24,6 @@ impl RunningPlate {
         RunningPlate { plate, threads: Mutex::default() }
     }
 
-    /// Starts its threads.
     pub(crate) fn start_threads(&self) -> std::io::Result<()> {
         for &(name, body) in self.plate.kind.threads() {
             let plate = self.plate.clone();

@@ -273,7 +273,6 @@ impl Meta {
         std::mem::forget(self.get());
     }
 
-    /// Closes the store.
     pub(crate) fn close(&self) -> Result<(), StoreError> {
         if self.is_left.load(Relaxed) {
             return Ok(());

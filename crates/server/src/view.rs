@@ -55,7 +55,7 @@ use crate::plate::Plate;
 
 /// A view that nobody asks for so long ends.
 const IDLE: Duration = Duration::from_secs(60);
-/// Bytes of an answer.
+/// Bytes of an answer, at most.
 const ANSWER_BYTES: usize = 4 << 20;
 const PAGE: usize = 4096;
 /// No plate takes messages of others for so long while views of all are made.

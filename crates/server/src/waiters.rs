@@ -19,7 +19,7 @@ use crate::requests::stopped;
 pub(crate) enum Waiter {
     /// A thread of this process.
     Thread(Arc<ReplySlot>),
-    /// A client elsewhere.
+    /// A client in another process.
     Client(Sender),
 }
 

@@ -49,7 +49,6 @@ struct Holder {
 }
 
 impl DirectoryHold {
-    /// Takes the lock.
     pub(crate) fn take(dir: &Path, take_over: bool, world: &dyn World) -> Result<DirectoryHold, StartError> {
         let path = dir.join("lock");
         let failed = |e: std::io::Error| {

@@ -38,7 +38,6 @@ use link::Link;
 pub struct PeerServer {
     /// Its number in the cluster.
     pub number: u64,
-    /// Where it listens.
     pub addresses: Vec<Address>,
     pub plates: Vec<PlateId>,
 }
@@ -50,7 +49,7 @@ pub struct PeerIdentity {
     pub number: u64,
     /// The file system that it serves: at a former address of a server there may be one of another cluster now.
     pub filesystem: u64,
-    /// For logs.
+    /// Name of this server in the logs of others.
     pub name: String,
 }
 
@@ -60,7 +59,6 @@ pub(crate) struct Peers {
     ways: Mutex<Ways>,
 }
 
-/// See [`Peers`].
 struct Ways {
     /// By plate: those that run here.
     queues: Vec<Option<Queue>>,
@@ -237,7 +235,6 @@ impl Peers {
         Ok(())
     }
 
-    /// Ends the links.
     pub(crate) fn stop(&self) {
         let servers = {
             let mut ways = self.ways.lock();

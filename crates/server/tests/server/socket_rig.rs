@@ -95,7 +95,6 @@ pub(crate) fn patient() -> ServerOptions {
 /// A client that numbers its operations.
 pub(crate) struct Client {
     pub(crate) connection: Connection,
-    /// Id and secret.
     pub(crate) session: (SessionId, u64),
 }
 
