@@ -36,7 +36,6 @@ choice! {
             /// Position of its last event; 0: the journal holds nothing of it (it changed nothing, or its policy has it so), and
             /// it is not to be sent again.
             position: Position,
-            /// Its outcome.
             outcome: Outcome,
             /// The lease that the session now has on the inode of `outcome.attr`.
             lease: LeaseMode,
@@ -119,7 +118,7 @@ choice! {
         6 Bytes(bytes: Vec<u8>)
         /// Content of a file.
         7 Map {
-            /// Its attributes (size!).
+            /// Attributes of the file, of the same moment as the content: they hold its size.
             attr: Attr,
             /// The lease on it.
             lease: LeaseMode,
@@ -178,7 +177,7 @@ choice! {
         0 Inline(bytes: Vec<u8>)
         /// The mapping of the chunks from `start` to `end` (multiples of the chunk size, `end` exclusive).
         1 Extents {
-            /// First byte covered.
+            /// First byte of the file that is covered.
             start: u64 as Fixed,
             /// One past the last byte covered.
             end: u64 as Fixed,
@@ -234,7 +233,6 @@ record! {
         pub bytes_total: u64 as Fixed,
         /// Bytes free on it.
         pub bytes_free: u64 as Fixed,
-        /// Inodes in use.
         pub inodes_used: u64 as Fixed,
     }
 }

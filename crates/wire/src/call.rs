@@ -17,7 +17,7 @@ pub const BATCH_OPS_MAX: usize = 16_384;
 type Ops = Max<Op, BATCH_OPS_MAX>;
 
 choice! {
-    /// The requested operation.
+    /// The body of a request, by its tag.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Call "call" {
         /// Carry out one operation. With `open` a file that is made or found counts as opened once by this session.
@@ -78,7 +78,7 @@ choice! {
             ino: Ino,
             /// Its size in bytes, at least 1.
             size: u64 as Fixed,
-            /// Its last byte.
+            /// Value of the last byte of the file.
             last: u8,
         }
         /// These opens ended (each occurrence one open less).
@@ -113,7 +113,7 @@ choice! {
         }
         /// Give up waiting for a lock asked for by request `id`.
         9 CancelLock {
-            /// The waiting request.
+            /// [`super::Request::id`] of the request that waits for the lock.
             id: u64 as Fixed,
         }
         /// Which lock would conflict.
@@ -134,7 +134,7 @@ choice! {
             block: BlockId,
             /// First byte of the payload.
             offset: u32 as Fixed,
-            /// Number of bytes.
+            /// Bytes to read.
             len: u32 as Fixed,
         }
         /// Administrators' questions, answered with JSON: `status`, `df`, `top`, `metrics`.

@@ -82,7 +82,6 @@ pub enum Reach {
 }
 
 impl Call {
-    /// See [`Reach`].
     pub fn reach(&self) -> Reach {
         match self {
             Call::Query(query) => match query {

@@ -96,7 +96,7 @@ choice! {
             session: SessionId,
             /// Shows that a later connection belongs to it.
             secret: u64 as Fixed,
-            /// The maps' epoch.
+            /// The server's epoch, as in `Reply::epoch`.
             epoch: Epoch,
             /// Identity of this file system.
             filesystem: u64 as Fixed,
@@ -134,11 +134,11 @@ number! {
     /// Why a connection is refused.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum RefuseReason "a reason against a connection" {
-        /// Another protocol version.
+        /// Client and server speak different versions of the protocol.
         Version = 1,
         /// The session to resume is unknown, expired, or the secret is wrong.
         SessionGone = 2,
-        /// Too many sessions.
+        /// The server has as many sessions or connections as it allows.
         Full = 3,
         /// The server is shutting down or not ready.
         NotReady = 4,

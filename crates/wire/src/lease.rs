@@ -30,13 +30,12 @@ record! {
         /// Last byte, inclusive; `u64::MAX` for "to the end".
         pub end: u64 as Fixed,
         pub kind: LockKind,
-        /// Process, for `F_GETLK`.
+        /// Process id of the holder, which `F_GETLK` returns.
         pub pid: u32 as Fixed,
     }
 }
 
 number! {
-    /// Kind of a lock.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum LockKind "kind of lock" {
         /// F_UNLCK, LOCK_UN.

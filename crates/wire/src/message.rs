@@ -31,7 +31,6 @@ pub const FRAME_BYTES_MAX: usize = (16 << 20) + (64 << 10);
 macro_rules! messages {
     ($($message:ident),+) => {
         $(impl $message {
-            /// Appends the encoding.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 <$message as Code<$message>>::put(self, out);
             }
@@ -56,7 +55,6 @@ macro_rules! messages {
             /// The names of the messages, in the order of their kinds.
             pub const KINDS: &'static [&'static str] = &[$(stringify!($message)),+];
 
-            /// Appends the encoding.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Message::$message(message) => message.encode(out)),+

@@ -292,7 +292,7 @@ choice! {
             key: OpKey,
             /// How many events follow.
             count: u32,
-            /// Their bytes.
+            /// The events, encoded one after the other.
             events: Vec<u8>,
         }
         /// Everything up to this number is carried out durably.
@@ -320,7 +320,7 @@ choice! {
         12 AskUnborn {
             ino: Ino,
         }
-        /// The answer.
+        /// The answer to [`PeerMessage::AskUnborn`].
         13 Unborn {
             (14) is_unborn,
             ino: Ino,

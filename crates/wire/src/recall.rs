@@ -33,7 +33,7 @@ record! {
     pub struct Grown "growth" {
         /// Its size in bytes, at least 1.
         pub size: u64 as Fixed,
-        /// Its last byte.
+        /// Value of the last byte of the file.
         pub last: u8,
     }
 }
@@ -42,7 +42,7 @@ record! {
     /// The client gave the lease back (recall channel).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RecallDone "recall done" {
-        /// Of which recall.
+        /// Number of the recall that is acknowledged.
         pub id: u64 as Fixed,
     }
 }

@@ -15,7 +15,7 @@ use crate::answer::{Answer, Failure};
 /// A reply on the main channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Of which request.
+    /// [`crate::Request::id`] of the request.
     pub id: u64,
     /// The server's epoch.
     pub epoch: Epoch,

@@ -31,7 +31,6 @@ pub struct Request {
     /// of one that was, the operations that succeeded are sent again one by one.
     pub again: Option<Again>,
     pub cred: Cred,
-    /// The requested operation.
     pub call: Call,
 }
 

@@ -52,7 +52,7 @@ choice! {
         0 Put(done: bool)
         /// Content; `None`: no such object.
         1 Bytes(bytes: Option<Vec<u8>>)
-        /// It is gone.
+        /// The object does not exist any more.
         2 Deleted
         /// Names with sizes in bytes; there may be more after the last.
         3 Names(names: Vec<(String, u64)> as Max<(Max<String, TEXT_BYTES_MAX>, u64), NAMES_MAX>)
@@ -81,7 +81,6 @@ record! {
     pub struct Granted "grant" {
         /// To be shown with every call.
         pub claim: Claim,
-        /// The root directory.
         pub root: Attr,
         /// The server's state that the client starts from.
         pub base: Position,
@@ -124,7 +123,7 @@ number! {
         Same = 0,
         /// It is there, and changed or new.
         Changed = 1,
-        /// It is gone.
+        /// The object is removed.
         Removed = 2,
     }
 }
@@ -154,7 +153,6 @@ record! {
     pub struct RealmInfo "decoupling" {
         /// Its number and latest client.
         pub claim: Claim,
-        /// The root directory.
         pub root: Ino,
         /// Where it is: its path, or the end of it that begins at `above`.
         pub path: Vec<u8>,

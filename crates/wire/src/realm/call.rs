@@ -58,7 +58,7 @@ choice! {
         /// Another client resumes a decoupling: answered [`super::RealmAnswer::Granted`] with a new generation.
         1 Attach {
             realm: RealmId as Fixed,
-            /// As in `Decouple`.
+            /// Chosen by the client, as in `Decouple`: a repeated request has the same.
             nonce: u64 as Fixed,
             /// Where the journal is from now on.
             journal_at: String as ShortText,
@@ -66,7 +66,7 @@ choice! {
         /// More inode numbers: [`super::RealmAnswer::Ranges`]. Durable when answered.
         2 Grant {
             claim: Claim,
-            /// In this shard.
+            /// The shard that the inode numbers are to belong to.
             shard: ShardId,
             count: u64,
         }
@@ -91,7 +91,6 @@ choice! {
         4 Check {
             claim: Claim,
             inodes: Vec<Ino> as Max<Ino, NEEDS_MAX>,
-            /// Names in directories.
             names: Vec<(Ino, Name)> as Max<(Ino, Name), NEEDS_MAX>,
         }
         /// Events for the global namespace: [`super::RealmAnswer::Merged`].
@@ -163,7 +162,6 @@ choice! {
             claim: Claim,
             /// Its name among those of the decoupling; of a list, what names begin with.
             name: String as ShortText,
-            /// The action.
             action: ObjectCall,
         }
     }
@@ -200,7 +198,7 @@ record! {
     pub struct MergeBatch "batch" {
         /// Everything up to here was merged before.
         pub after: Position,
-        /// Its last position.
+        /// Journal position of the last event of the batch.
         pub upto: Position,
     }
 }
