@@ -93,7 +93,7 @@ pub enum GrowError {
     Differs(String),
     /// The target is damaged: so many findings, and the first.
     Target(u64, String),
-    /// In words.
+    /// Any other failure, in words.
     Failed(String),
 }
 

@@ -30,9 +30,8 @@ pub struct LoadOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     pub lines: u64,
-    /// Inodes created.
     pub inodes: u64,
-    /// Bytes of content.
+    /// Bytes of content written.
     pub bytes: u64,
     /// Inodes that existed already.
     pub passed_over: u64,

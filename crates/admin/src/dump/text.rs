@@ -18,11 +18,11 @@ pub(crate) struct Node {
     pub(crate) gid: u32,
     pub(crate) atime: Time,
     pub(crate) mtime: Time,
-    /// Of devices.
+    /// Device number; 0 for other types.
     pub(crate) rdev: u32,
-    /// Of files.
+    /// Bytes of content; 0 for other types.
     pub(crate) size: u64,
-    /// Of symbolic links.
+    /// Target of a symbolic link; empty for other types.
     pub(crate) target: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Line {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// An unreadable part.
+    /// A part of the content that could not be read.
     Unreadable {
         offset: u64,
         len: u64,

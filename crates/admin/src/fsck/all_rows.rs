@@ -16,7 +16,7 @@ pub(crate) struct AllRows<'a> {
     pub(crate) joint: &'a dyn Metastore,
     /// The store of each plate.
     pub(crate) parts: Vec<(PlateId, &'a dyn Metastore)>,
-    /// `None`: one plate.
+    /// `None` for a file system with one plate.
     plates: Option<Plates>,
 }
 

@@ -92,7 +92,6 @@ pub(crate) struct Census {
     policies: Policies,
 }
 
-/// Decodes all rows.
 pub(crate) fn take(run: &mut Run<'_>) -> Result<Census, CheckError> {
     let mut census = Census {
         by_inode: ByInode {

@@ -85,7 +85,6 @@ impl Default for Options {
     }
 }
 
-/// One inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub problem: Problem,
@@ -133,7 +132,6 @@ impl std::fmt::Display for Finding {
 pub struct Summary {
     pub rows: u64,
     pub inodes: u64,
-    /// Number of directories.
     pub directories: u64,
     pub entries: u64,
     /// Inodes without a name that the server frees: those that clients have open, and the tops of removed trees.
@@ -158,7 +156,7 @@ pub struct Summary {
 /// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The current pass.
+    /// Name of the current pass.
     pub pass: &'static str,
     /// Units of work done.
     pub done: u64,

@@ -8,7 +8,7 @@ const REST_MIN: Duration = Duration::from_millis(10);
 /// Limits the rate of reads. Unused time is not saved for later.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Bytes a second.
+    /// Bytes that may be read in a second.
     rate: u64,
     /// From when on `bytes` count, on the monotonic clock.
     begun: Duration,

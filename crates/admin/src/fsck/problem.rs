@@ -38,12 +38,7 @@ pub enum Problem {
         kind: Kind,
     },
     /// Entries exist for an inode that is not a directory.
-    EntriesOutsideDirectory {
-        /// That inode.
-        dir: Ino,
-        /// Number of entries.
-        entries: u64,
-    },
+    EntriesOutsideDirectory { dir: Ino, entries: u64 },
     /// The type in the entry is not the inode's.
     WrongEntryType {
         dir: Ino,
@@ -57,13 +52,12 @@ pub enum Problem {
         /// The directory that holds the entry too many.
         dir: Ino,
         name: Name,
-        /// The directory.
         ino: Ino,
     },
     /// The parent that an inode names holds no entry of it.
     WrongParent {
         ino: Ino,
-        /// The recorded directory.
+        /// The directory that the inode records as its parent.
         says: Ino,
         /// The directory with its entry; the lowest, for a file with several names.
         is: Ino,
@@ -108,17 +102,17 @@ pub enum Problem {
     /// The number of names does not match the inode's link count.
     WrongLinkCount {
         ino: Ino,
-        /// The recorded count.
+        /// The count in the row.
         says: u32,
-        /// The actual count.
+        /// The count that the check found.
         is: u32,
     },
     /// The number of entries does not match the directory's count.
     WrongEntryCount {
         ino: Ino,
-        /// The recorded count.
+        /// The count in the row.
         says: u64,
-        /// The actual count.
+        /// The count that the check found.
         is: u64,
     },
     /// The link count of a directory is not 2 and one for each directory within.
@@ -134,11 +128,7 @@ pub enum Problem {
     /// No entry names a directory: nothing below it can be reached.
     UnreachableDirectory { ino: Ino },
     /// A directory lists a part that does not exist: the names in its range are lost.
-    MissingPart {
-        /// The directory.
-        ino: Ino,
-        part: Ino,
-    },
+    MissingPart { ino: Ino, part: Ino },
     /// Directories that lie in each other, away from the root.
     DirectoryLoop {
         /// The one with the smallest number.
@@ -169,7 +159,7 @@ pub enum Problem {
     /// An inode's flags about access control lists are wrong: a list is ignored, or access is refused to all.
     WrongLists {
         ino: Ino,
-        /// The recorded flags.
+        /// The lists that the flags of the inode record.
         says: Lists,
         /// The lists that exist.
         is: Lists,
@@ -200,7 +190,7 @@ pub enum Problem {
     /// Content past the end of the file.
     ContentPastEnd {
         ino: Ino,
-        /// The recorded size.
+        /// The size in the row.
         says: u64,
         /// The end of the content.
         is: u64,
@@ -280,7 +270,7 @@ pub enum Problem {
         plate: PlateId,
         /// The recorded number; `None` without a row.
         says: Option<u64>,
-        /// The actual number.
+        /// The number that the check counted.
         is: u64,
     },
     /// The journal is damaged, or does not fit the metadata store.

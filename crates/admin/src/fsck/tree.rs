@@ -18,7 +18,6 @@ use crate::fsck::{CheckError, Problem, Run};
 pub(crate) struct Tree {
     /// ino, directory that holds its entry (0: none), link count u32, subdirectories cannot all be known u8.
     dirs: Dirs,
-    /// Parents of subdirectories.
     subdirectories: Sorter<8>,
     /// Directory, where it points: for jumping.
     pointers: Sorter<16>,

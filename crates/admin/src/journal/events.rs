@@ -37,7 +37,7 @@ pub struct Tally {
     pub frames: u64,
     /// Bytes of these in the journal.
     pub payload_bytes: u64,
-    /// Events by type.
+    /// Number of events of each type.
     pub types: BTreeMap<&'static str, u64>,
     /// Events by session; 0 is the server itself.
     pub sessions: BTreeMap<u64, u64>,

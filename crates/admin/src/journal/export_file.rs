@@ -25,7 +25,6 @@ const UNKNOWN: u64 = u64::MAX;
 /// Maximum length of a description of lost events, in bytes.
 const TEXT_BYTES_MAX: u64 = 4096;
 
-/// The header of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportHeader {
     /// The journal's identity: of its file system.
@@ -49,7 +48,7 @@ pub enum Record {
         /// Where the payload begins in them.
         payload_at: usize,
     },
-    /// Lost positions.
+    /// Positions whose events are lost.
     Lost {
         first: Position,
         /// The last, if known.
@@ -58,7 +57,6 @@ pub enum Record {
     },
 }
 
-/// Writes an export.
 pub struct ExportWriter<W: Write> {
     to: W,
     crc: u32,
@@ -147,7 +145,6 @@ impl<W: Write> ExportWriter<W> {
     }
 }
 
-/// Reads an export.
 pub struct ExportReader<R: Read> {
     from: R,
     header: ExportHeader,

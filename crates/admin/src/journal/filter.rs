@@ -17,7 +17,6 @@ pub struct Range {
 }
 
 impl Range {
-    /// All positions.
     pub const ALL: Range = Range { first: Position(1), last: Position(u64::MAX) };
 
     /// True if a position is in it.

@@ -26,7 +26,7 @@ const FILL_EVENTS: u64 = 1 << 30;
 /// The treatment of gaps in an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gaps {
-    /// Imports nothing.
+    /// A file with a gap is refused, and nothing is imported.
     Refuse,
     /// Nothing from the first one on is imported.
     StopAt,

@@ -41,7 +41,7 @@ impl FromStr for Pointer {
     }
 }
 
-/// An invariant.
+/// The outcome of checking one invariant of the pointers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     pub invariant: &'static str,
