@@ -22,7 +22,7 @@ pub type Each<T> = Vec<Result<T, Refusal>>;
 pub struct NewFile<'a> {
     /// Directory of its name.
     pub parent: Ino,
-    /// One component, without `/`.
+    /// The name in that directory: one component without `/`, at most 255 bytes.
     pub name: &'a [u8],
     /// Permissions, the umask already applied.
     pub mode: Mode,
@@ -173,7 +173,7 @@ impl Client {
         })
     }
 
-    /// Removes a name.
+    /// Starts to remove a name: of a file, not of a directory ([`Refusal::IsDir`]).
     pub fn start_unlink(&self, caller: &Caller<'_>, parent: Ino, name: &[u8]) -> InFlight<()> {
         let op = Name::new(name).map(|name| Call::Op { op: Op::Unlink { parent, name }, open: false });
         self.started(caller, op, |_| Ok(()))
@@ -230,12 +230,12 @@ impl Client {
         })
     }
 
-    /// As [`Client::readlink`].
+    /// Starts [`Client::readlink`].
     pub fn start_readlink(&self, caller: &Caller<'_>, ino: Ino) -> InFlight<Vec<u8>> {
         self.started_bytes(caller, Query::ReadLink { ino })
     }
 
-    /// As [`Client::listxattr`].
+    /// Starts [`Client::listxattr`].
     pub fn start_listxattr(&self, caller: &Caller<'_>, ino: Ino) -> InFlight<Vec<u8>> {
         self.started_bytes(caller, Query::ListXattr { ino })
     }

@@ -14,7 +14,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct State {
-    /// The waiting request.
+    /// Number of the request that waits for the lock.
     request: Option<u64>,
     cancelled: bool,
     /// The service that knows the request by that number, if it is one of several.

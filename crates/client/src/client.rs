@@ -54,7 +54,7 @@ pub struct Entry {
 /// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The name exists.
+    /// The name exists, and its attributes are known.
     Found {
         /// Attributes, with writes that are buffered here.
         attr: Attr,
@@ -73,7 +73,7 @@ pub enum Lookup {
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// One component, without `/`.
+    /// The name in the directory: one component without `/`.
     pub name: Name,
     /// The inode that the name stands for.
     pub ino: Ino,

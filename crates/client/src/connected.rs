@@ -130,7 +130,7 @@ pub(crate) enum Resolved {
 pub(crate) struct Issued {
     pub(crate) wire: Arc<dyn Wire>,
     pub(crate) request: Arc<Request>,
-    /// Of the connection.
+    /// Number of the connection over which the request was sent.
     pub(crate) generation: u64,
     pub(crate) session: SessionId,
     /// Blocks put before: a commit makes them durable.

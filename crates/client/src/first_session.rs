@@ -10,7 +10,7 @@ use crate::ConnectError;
 use crate::connected::{ConnectedOptions, hello};
 use crate::wire::{Dialer, RecallWire, Wire};
 
-/// Between two attempts.
+/// Pause between two attempts to reach a server that is not ready.
 const READY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The connections of a session that has begun.

@@ -5,17 +5,17 @@ use chiton_types::access;
 /// The flags of an open(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct OpenFlags {
-    /// O_RDONLY, O_RDWR.
+    /// May read: O_RDONLY and O_RDWR.
     pub read: bool,
-    /// O_WRONLY, O_RDWR.
+    /// May write: O_WRONLY and O_RDWR.
     pub write: bool,
     /// Opened to be executed: asks for the right to execute, not to read.
     pub exec: bool,
-    /// O_APPEND.
+    /// O_APPEND: each write begins at the end of the file.
     pub append: bool,
-    /// O_TRUNC.
+    /// O_TRUNC: the file is emptied when it is opened.
     pub truncate: bool,
-    /// O_EXCL (with create).
+    /// O_EXCL: a file that exists is refused, if it was to be made.
     pub exclusive: bool,
     /// O_DIRECT.
     pub direct: bool,

@@ -22,7 +22,6 @@ impl<K: Hash + Eq, V> Generations<K, V> {
         Generations { young: HashMap::new(), old: HashMap::new(), half: capacity / 2 }
     }
 
-    /// Sets a value.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.half == 0 {
             return;
@@ -46,7 +45,6 @@ impl<K: Hash + Eq, V> Generations<K, V> {
         self.young.get(key)
     }
 
-    /// Forgets a value.
     pub(crate) fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,

@@ -32,7 +32,6 @@ impl HeldLocks {
         self.0 = next;
     }
 
-    /// All of them.
     pub(crate) fn all(&self) -> Vec<Lock> {
         self.0.clone()
     }

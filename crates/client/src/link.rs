@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// A server that is away for longer than this is named in the log: one that restarts, or is replaced by another, is back sooner.
 const LOGGED_AFTER: Duration = Duration::from_secs(5);
 
-/// An attempt failed.
+/// An attempt to reach the server failed.
 struct Lost;
 
 /// How often one that leaves looks whether the server has been silent for too long.

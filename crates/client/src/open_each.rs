@@ -26,7 +26,7 @@ const TRIES: usize = 16;
 pub struct FileToOpen<'a> {
     /// Directory of its name.
     pub parent: Ino,
-    /// One component, without `/`.
+    /// The name in that directory: one component without `/`.
     pub name: &'a [u8],
     /// With `exclusive`, a file that is there already is refused if it was to be made.
     pub flags: OpenFlags,

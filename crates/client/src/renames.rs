@@ -27,7 +27,7 @@ impl Renames {
         }
     }
 
-    /// It is answered.
+    /// The server has answered the rename.
     pub(crate) fn ended(&self, op: &Op) {
         for dir in dirs(op) {
             let mut counts = self.dirs.lock();

@@ -8,7 +8,7 @@ use chiton_transport::{ConnectionLost, Pending};
 use chiton_types::PlateId;
 use chiton_wire::{Hello, Recall, RecallDone, Reply, Request, Welcome};
 
-/// The main connection.
+/// The connection for requests and their replies.
 pub trait Wire: Send + Sync {
     /// Sends and waits for the reply.
     ///

@@ -142,7 +142,7 @@ pub struct ServerBlocks {
 }
 
 impl ServerBlocks {
-    /// Blocks through `service`.
+    /// Reads and writes blocks through `service`: all of them pass the server.
     pub fn new(service: Arc<dyn Service>) -> ServerBlocks {
         ServerBlocks { service }
     }

@@ -70,7 +70,6 @@ impl Budget {
         self.state.lock().used_bytes += bytes;
     }
 
-    /// Gives memory back.
     pub(super) fn give(&self, bytes: usize) {
         let mut state = self.state.lock();
         state.used_bytes = state.used_bytes.checked_sub(bytes).expect("what is given back was taken");
@@ -117,7 +116,6 @@ impl Budget {
         self.room.notify_all();
     }
 
-    /// Bytes in use.
     pub(super) fn used_bytes(&self) -> usize {
         self.state.lock().used_bytes
     }

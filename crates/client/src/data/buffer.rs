@@ -112,7 +112,7 @@ impl DirtyBuffer {
         std::mem::take(&mut self.segments).into_iter().collect()
     }
 
-    /// Forgets a range.
+    /// Removes the bytes of a range, and gives their memory back.
     pub(super) fn cut(&mut self, range: Range<u64>, budget: &Budget) {
         if range.is_empty() {
             return;

@@ -25,7 +25,7 @@ struct Entry {
     /// First byte of the payload.
     offset: u32,
     len: u32,
-    /// `None`: being read.
+    /// `None` while they are being read.
     bytes: Option<Arc<Vec<u8>>>,
     stamp: u64,
 }

@@ -29,7 +29,7 @@ pub(super) enum Content {
     Blocks(Chunks),
 }
 
-/// Maps of chunks.
+/// The known parts of the map from a file's bytes to blocks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
     extents: ExtentMap,

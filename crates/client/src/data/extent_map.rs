@@ -70,7 +70,6 @@ impl ExtentMap {
         }
     }
 
-    /// Forgets a range.
     pub(super) fn cut(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

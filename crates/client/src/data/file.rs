@@ -75,7 +75,7 @@ pub(super) struct Inner {
     pub(super) appended: Option<u64>,
     /// Some of it was written back from mappings under a shared lease.
     pub(super) mapped: bool,
-    /// The last writer.
+    /// The user who wrote last, in whose name the next push is made.
     pub(super) cred: Cred,
     pub(super) buffer: DirtyBuffer,
     pub(super) pending: ExtentMap,
@@ -187,7 +187,7 @@ impl FileState {
     }
 }
 
-/// See [`FileState::begin_write`].
+/// A write in progress, from [`FileState::begin_write`] until it is dropped.
 pub(super) struct WriteUnderWay<'a>(&'a FileState, WriteNumber);
 
 impl Drop for WriteUnderWay<'_> {

@@ -42,7 +42,7 @@ pub(super) struct OpenFile {
     pub(super) ahead: Mutex<ReadAhead>,
 }
 
-/// See [`Files::begin_yield`].
+/// A lease in the course of being given up, from [`Files::begin_yield`] until it is dropped.
 pub(crate) struct Yielding(Arc<FileState>);
 
 impl Drop for Yielding {

@@ -33,7 +33,6 @@ const ANSWER_WAIT: Duration = Duration::from_millis(5);
 const PAUSE_MS_LOG2_MAX: u32 = 6;
 
 impl Files {
-    /// Asks the service.
     pub(super) fn call(&self, cred: &Cred, call: Call) -> Result<Answer, Refusal> {
         self.service.call(cred, call).map_err(refusal_of)
     }

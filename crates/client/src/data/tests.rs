@@ -52,7 +52,6 @@ trait FileCalls: Send + Sync {
     fn stat(&self, ino: Ino) -> Attr;
 }
 
-/// One client.
 struct Member {
     files: Arc<Files>,
     calls: Arc<dyn FileCalls>,

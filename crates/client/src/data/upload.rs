@@ -19,7 +19,7 @@ const RUNNING: u8 = 1;
 const STORED: u8 = 2;
 const FAILED: u8 = 3;
 
-/// One block.
+/// A block that is being stored.
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) block: BlockId,

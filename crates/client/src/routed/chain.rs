@@ -12,9 +12,9 @@ type Answered = Result<Answer, CallError>;
 /// The step that follows the answers to some calls.
 type Then = Box<dyn FnOnce(Vec<Answered>) -> Next + Send>;
 
-/// A step.
+/// The next step of a chain.
 pub(super) enum Next {
-    /// The end.
+    /// The chain ends with this answer.
     Answer(Answered),
     /// Calls under way. The chain continues when all are answered.
     All(Vec<Box<dyn Underway>>, Then),

@@ -34,7 +34,7 @@ struct Page {
     end: bool,
     parent_leased: bool,
     parent_open: bool,
-    /// Their places.
+    /// Places in the listing of the entries whose attributes are missing.
     missing: Vec<usize>,
 }
 

@@ -31,7 +31,6 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Begins a batch.
     pub(super) fn begin(each: Arc<Each>, cred: &Cred, call: Call) -> Next {
         let Call::Batch { ops, stop_on_failure } = call else {
             return Next::Answer(Err(Refusal::Invalid.into()));

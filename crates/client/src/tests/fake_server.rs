@@ -85,7 +85,6 @@ pub(crate) struct Fake {
     pub(crate) declared: Option<Declared>,
 }
 
-/// The server.
 #[derive(Clone, Default)]
 pub(crate) struct FakeServer(pub(crate) Arc<Mutex<Fake>>, Arc<Condvar>);
 
@@ -143,7 +142,6 @@ impl Fake {
         Ino::new(ShardId(32 * self.plate_of_two.unwrap_or(0)), number)
     }
 
-    /// All connections break.
     pub(crate) fn cut(&mut self) {
         self.connection += 1;
     }
@@ -398,7 +396,7 @@ impl FakeServer {
         self.0.lock().holds_pending = true;
     }
 
-    /// They are taken.
+    /// The server takes the operations that it held back.
     pub(crate) fn release_pending(&self) {
         self.0.lock().holds_pending = false;
         self.1.notify_all();

@@ -29,7 +29,6 @@ impl Near {
         Near { session: session.expect("a session"), inbox }
     }
 
-    /// A client of it.
     pub(crate) fn client(server: &Arc<Server>, options: ClientOptions) -> Client {
         let near = Arc::new(Near::begin(server, "near"));
         let blocks = Arc::new(DirectBlocks::new(server.objects()));

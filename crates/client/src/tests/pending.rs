@@ -48,7 +48,7 @@ impl Site {
         self.queue.answered(request.seq, false);
     }
 
-    /// A new connection.
+    /// Resumes the session over a new connection.
     fn resume(&mut self, boot: u64, durable: u64) -> Vec<Resend> {
         self.queue.set_up(false);
         while self.send_next().is_some() {}

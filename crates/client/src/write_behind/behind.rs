@@ -14,7 +14,6 @@ pub(crate) enum Behind {
 }
 
 impl Behind {
-    /// Of a call.
     pub(crate) fn of(call: &Call) -> Behind {
         match call {
             // Changes, and calls that say something about all answered operations.

@@ -67,7 +67,7 @@ impl Site {
         self.server().crash_plate(plate);
     }
 
-    /// Starts it again.
+    /// Starts a plate again in the running server.
     pub(crate) fn start_plate(&self, plate: PlateId) {
         let stores = Stores::open(&DataAddress::Dir(self.data()), plate).expect("its stores are there");
         self.server().start_plate(plate, stores).expect("started");
