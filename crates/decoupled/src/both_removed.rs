@@ -45,7 +45,7 @@ impl<'a> Traces<'a> {
         Traces { removed, fleeting, acted, shared, put: Vec::new() }
     }
 
-    /// Records one event.
+    /// Notes the inodes and names that an event touches.
     pub(crate) fn note(&mut self, event: &Event) {
         let footprint = event.footprint();
         for touch in footprint.inodes() {

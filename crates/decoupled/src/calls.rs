@@ -60,7 +60,6 @@ impl Calls {
         self.ask_as(&root(&no_groups()), doing, call)
     }
 
-    /// Decouples a directory.
     pub(crate) fn decouple(&self, caller: &Caller<'_>, call: RealmCall) -> Result<Granted, RealmError> {
         match self.ask_as(caller, "the subtree cannot be decoupled", call)? {
             RealmAnswer::Granted(granted) => sound(*granted),
@@ -68,7 +67,6 @@ impl Calls {
         }
     }
 
-    /// Resumes a decoupling.
     pub(crate) fn attach(
         &self,
         realm: RealmId,

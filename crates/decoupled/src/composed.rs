@@ -70,7 +70,7 @@ impl JournalConflict {
 pub struct Node<'a> {
     /// Where, from the top on, without a `/` before it.
     pub path: &'a [u8],
-    /// Its attributes.
+    /// Attributes as the journals leave them.
     pub attr: &'a Attr,
     /// The journal that gave it this name, or changed it last; none: it is in the global namespace as it is.
     pub journal: Option<&'a str>,

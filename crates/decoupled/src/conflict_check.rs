@@ -25,7 +25,7 @@ pub(crate) struct Row {
     pub(crate) change: Change,
     pub(crate) path: Vec<u8>,
     pub(crate) ino: Ino,
-    /// Ours created it.
+    /// The decoupled side created the inode.
     pub(crate) made: bool,
     /// It is new, and a directory.
     pub(crate) is_dir: bool,

@@ -29,7 +29,7 @@ struct InodeChanges {
     temporary: BTreeSet<DirName>,
     written: bool,
     attributes: bool,
-    /// Times were set.
+    /// Times were set explicitly, not by a change of content.
     times: bool,
 }
 
@@ -62,7 +62,6 @@ impl Changes {
         self.by_ino.entry(ino).or_default()
     }
 
-    /// Records one event.
     pub(crate) fn note(&mut self, event: &Event) {
         if let Event::Make { ino, kind, .. } = event {
             let of_inode = self.of(*ino);

@@ -148,7 +148,7 @@ impl std::error::Error for RealmError {}
 pub enum SubtreeError {
     /// The policy forbids conflicts (`on_conflict: abort`), and the report names some.
     Conflicts(Box<MergeReport>),
-    /// Any other failure.
+    /// Any other failure: of the server, the disk or the network.
     Failed(RealmError),
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn policy_of(text: &[u8]) -> Result<Policy, RealmError> {
 }
 
 impl Realm {
-    /// The decoupled directory.
+    /// Inode number of the decoupled directory: the same here and in the global namespace.
     pub fn root(&self) -> Ino {
         self.granted.root.ino
     }

@@ -284,7 +284,7 @@ impl Realms {
             .ok_or_else(|| RealmError::refused("its path is not known", Refusal::NotFound))
     }
 
-    /// The open realms.
+    /// The open realms, without those whose decoupling has ended.
     pub fn list(&self) -> Vec<Arc<Realm>> {
         self.open.read().iter().filter(|realm| !realm.is_ended()).cloned().collect()
     }

@@ -34,7 +34,6 @@ const AHEAD: usize = 512;
 /// Answers about one event before it is given up, as in the server.
 const ANSWERS_MAX: usize = 4096;
 
-/// One rehearsal.
 pub(crate) struct Rehearsal<'a> {
     calls: &'a ClaimCalls,
     state: Namespace,

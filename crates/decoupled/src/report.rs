@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::quoted::{if_no_text, quoted};
 
-/// The progress of a merge.
+/// The progress of a merge, in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeProgress {
     /// Events of the journal that are dealt with.
@@ -26,7 +26,7 @@ pub struct ConflictLine {
     pub path_bytes: Option<Vec<u8>>,
     /// The state at the base.
     pub base: String,
-    /// Our change.
+    /// The change that the decoupled side made, in words.
     pub ours: String,
     /// The inode that theirs is, or is about.
     #[serde(skip)]
@@ -36,7 +36,7 @@ pub struct ConflictLine {
     pub(crate) kind: Option<ConflictKind>,
     /// The change of the other clients.
     pub theirs: String,
-    /// The outcome.
+    /// The resolution that the merge chose, in words.
     pub resolution: String,
     /// The name under which theirs is now, beside ours.
     pub aside: Option<String>,
@@ -85,9 +85,9 @@ pub struct MergeReport {
     pub calls: u64,
     /// Number of sent events that changed nothing.
     pub skipped: u64,
-    /// Number of conflicts.
+    /// Number of conflicts, also of those that `conflicts` leaves out.
     pub conflict_count: u64,
-    /// The first conflicts.
+    /// The first 10,000 conflicts; `conflict_count` counts all.
     pub conflicts: Vec<ConflictLine>,
     /// Events that could not be carried out.
     pub lost_count: u64,
@@ -99,7 +99,7 @@ pub struct MergeReport {
     pub stopped: bool,
     /// Whether the decoupling ended.
     pub ended: bool,
-    /// Duration in seconds.
+    /// Seconds that the merge took.
     pub seconds: f64,
 }
 
@@ -260,7 +260,7 @@ pub struct RealmStatus {
     pub durable: u64,
     /// Number of merged events.
     pub merged: u64,
-    /// Bytes of the journal.
+    /// Bytes that the journal occupies.
     pub journal_bytes: u64,
     /// Bytes written that are not in the journal yet.
     pub dirty_bytes: u64,
@@ -282,7 +282,7 @@ pub struct RealmStatus {
 pub enum ChangeKind {
     /// It came into being here.
     Created,
-    /// Its content changed.
+    /// The content of the file changed.
     Written,
     /// Its attributes changed, not its content.
     Attributes,
@@ -301,7 +301,7 @@ pub enum ChangeKind {
 pub struct Change {
     /// The path, from the subtree's root.
     pub path: String,
-    /// The kind of change.
+    /// How the path changed.
     pub kind: ChangeKind,
     /// The previous path of a renamed file, or of one that took the place of another.
     pub from: Option<String>,
@@ -334,7 +334,7 @@ pub enum SideVersion {
     Changed,
     /// Others put another file in its place.
     Replaced,
-    /// Removed by others.
+    /// Others removed the file.
     Removed,
 }
 
@@ -343,7 +343,7 @@ pub enum SideVersion {
 pub struct Diff {
     /// Events of the journal that are not merged.
     pub events: u64,
-    /// Our changes.
+    /// The changes of the decoupled side.
     pub changes: Vec<Change>,
     /// Number of conflicts that the merge would report.
     pub conflict_count: u64,

@@ -33,7 +33,7 @@ const FILE: &str = "resolved.json";
 /// The version to keep where both sides changed a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Our present version.
+    /// The version that the decoupled side has now.
     Ours,
     /// The version of the others; it is copied here.
     Theirs,
@@ -47,7 +47,7 @@ pub struct OpenConflict {
     /// The same byte by byte, if it is no text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<Vec<u8>>,
-    /// Our change.
+    /// The change of the decoupled side.
     pub ours: ChangeKind,
     /// The change of the others.
     pub theirs: SideVersion,

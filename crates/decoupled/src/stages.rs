@@ -29,7 +29,7 @@ impl Stages {
         Stages { since: world.monotonic(), world: world.clone(), all: Vec::new() }
     }
 
-    /// Ends a stage.
+    /// Ends a stage, and notes its duration.
     pub(crate) fn took(&mut self, name: &str, what: impl Into<String>) {
         let now = self.world.monotonic();
         let seconds = now.saturating_sub(self.since).as_secs_f64();

@@ -76,9 +76,9 @@ pub struct LocalRealm {
     pub in_use: bool,
     /// That process, if it recorded itself.
     pub user: Option<User>,
-    /// The folder.
+    /// The directory of the journal.
     pub dir: PathBuf,
-    /// Bytes of its journal.
+    /// Bytes that the journal occupies.
     pub journal_bytes: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct LeftRealm {
 pub struct User {
     /// The process's number.
     pub pid: u32,
-    /// The mount point.
+    /// The directory at which the process has mounted the file system.
     pub mountpoint: PathBuf,
     /// The socket at which it is asked.
     pub control: PathBuf,

@@ -51,7 +51,6 @@ pub struct Subtree {
     switching: Mutex<()>,
 }
 
-/// The present mode.
 struct Mode {
     /// The realm, in asynchronous mode.
     alone: Option<Arc<Realm>>,

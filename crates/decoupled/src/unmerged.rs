@@ -46,7 +46,7 @@ pub struct Unmerged {
     pub name: String,
     /// The location, for messages.
     pub at: String,
-    /// Its segments.
+    /// The segments of the journal.
     pub place: Arc<dyn Place>,
     /// How far it was durable, if that is known ([`durable_upto`]): a journal that ends before is cut off.
     pub durable: Option<Position>,
