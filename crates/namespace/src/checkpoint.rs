@@ -33,7 +33,7 @@ impl Namespace {
         self.dirty.lend()
     }
 
-    /// See [`Namespace::checkpoint_list`].
+    /// Gives back a list that [`Namespace::checkpoint_list`] made.
     pub fn checkpoint_listed(&mut self, list: CheckpointList) {
         self.dirty.give_back(list);
     }

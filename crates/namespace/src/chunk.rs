@@ -293,7 +293,7 @@ fn continues(a: &Extent, b: &Extent) -> bool {
         && u64::from(a.block_offset) + u64::from(a.len) == u64::from(b.block_offset)
 }
 
-/// Both as one.
+/// Joins two adjacent extents of one block.
 fn joined(a: &Extent, b: &Extent, fx: &mut Effects) -> Extent {
     if a.shared {
         fx.refs.push((a.block, -1));

@@ -345,7 +345,7 @@ impl Namespace {
         })
     }
 
-    /// A directory ended.
+    /// Forgets a directory that was removed.
     pub(crate) fn forget_decoupled(&mut self, ino: Ino) {
         self.decoupled.cache.get_mut().remove(&ino);
     }

@@ -23,9 +23,9 @@ pub(crate) const ACCESS_LIST: u8 = 8;
 pub(crate) const DEFAULT_LIST: u8 = 16;
 /// The flags about the row of extended attributes.
 pub(crate) const OF_XATTRS: u8 = XATTRS | ACCESS_LIST | DEFAULT_LIST;
-/// Nobody changes it.
+/// The file is immutable (`chattr +i`).
 pub(crate) const IMMUTABLE: u8 = 32;
-/// It only grows.
+/// The file is append-only (`chattr +a`).
 pub(crate) const APPEND_ONLY: u8 = 64;
 /// Those that `chattr` sets.
 pub(crate) const SETTABLE: u8 = IMMUTABLE | APPEND_ONLY;

@@ -120,7 +120,7 @@ impl Default for OwnShards {
 
 /// A name, as far as it is in memory.
 pub enum Known<'a> {
-    /// It is there.
+    /// The name exists.
     Present(&'a Slot),
     /// It is not there.
     Absent,

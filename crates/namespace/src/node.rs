@@ -6,13 +6,13 @@ use chiton_types::{Kind, Position};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     File {
-        /// Where it ends.
+        /// Size of the file in bytes.
         size: u64,
         /// Bytes of content, inline or mapped; holes do not count.
         bytes: u64,
     },
     Dir {
-        /// Names in it.
+        /// Number of names, without `.` and `..`.
         entries: u64,
         /// Position of the last change of its own attributes. (The inode's position also says that an entry changed.) By it a
         /// merge knows a chmod from a create.
@@ -20,20 +20,17 @@ pub enum Node {
         /// Whether it has all names of its directory.
         share: Share,
     },
-    /// A symbolic link.
     Symlink {
-        /// Bytes of its target.
+        /// Length of the target in bytes.
         target_bytes: u64,
     },
     /// A character device, or a whiteout.
     Char {
         rdev: u32,
     },
-    /// A block device.
     Block {
         rdev: u32,
     },
-    /// A named pipe.
     Fifo,
     Socket,
 }

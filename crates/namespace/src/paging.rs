@@ -69,7 +69,7 @@ impl Fetched {
 
 #[derive(Debug)]
 pub enum OpenError<E> {
-    /// The store failed.
+    /// The store failed to read a row.
     Source(E),
     /// A row is not what the format says.
     Corrupt(CorruptRow),

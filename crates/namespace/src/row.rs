@@ -25,7 +25,7 @@ pub mod tag {
     pub const HISTORY: u8 = b'H';
     /// The directories of a file with several names.
     pub const LINKED: u8 = b'L';
-    /// Number of inodes.
+    /// Number of inodes that the plate holds.
     pub const COUNT: u8 = b'N';
     /// The inode has no name.
     pub const ORPHAN: u8 = b'O';
@@ -44,7 +44,7 @@ pub mod tag {
     pub const KEPT_CHUNK: u8 = b'k';
     /// Extents of a chunk of a file.
     pub const CHUNK: u8 = b'm';
-    /// Extended attributes.
+    /// Extended attributes of an inode, in one row.
     pub const XATTRS: u8 = b'x';
 }
 
@@ -62,7 +62,6 @@ fn first_bytes(shard: u16, tag: u8) -> [u8; 2] {
     (shard | bit).to_be_bytes()
 }
 
-/// The shard in a key.
 pub fn shard_of(key: &[u8]) -> Option<ShardId> {
     key.first_chunk::<2>().map(|bytes| ShardId(u16::from_be_bytes(*bytes) & !FETCHED_BIT))
 }
@@ -96,7 +95,6 @@ pub fn inode_row(tag: u8, ino: Ino) -> Vec<u8> {
     k
 }
 
-/// The tag in a key.
 pub fn tag_of(key: &[u8]) -> Option<u8> {
     key.get(2).copied()
 }
@@ -160,7 +158,6 @@ pub(crate) fn chunks_prefix(ino: Ino) -> Vec<u8> {
     inode_row(tag::CHUNK, ino)
 }
 
-/// Extended attributes.
 pub(crate) fn xattrs_key(ino: Ino) -> Vec<u8> {
     inode_row(tag::XATTRS, ino)
 }

@@ -37,13 +37,10 @@ pub struct StoredInode {
     pub nlink: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Birth.
     pub btime: Time,
-    /// Last access.
     pub atime: Time,
     /// Last change of content.
     pub mtime: Time,
-    /// Last change.
     pub ctime: Time,
     /// There is a row of content.
     pub inline: bool,
@@ -55,9 +52,7 @@ pub struct StoredInode {
     pub access_list: bool,
     /// With a default list among them.
     pub default_list: bool,
-    /// Nobody changes it.
     pub immutable: bool,
-    /// It only grows.
     pub append_only: bool,
 }
 
@@ -225,7 +220,6 @@ impl StoredRow {
     }
 }
 
-/// Key of the row of an entry.
 pub fn entry_row_key(dir: Ino, name: &Name) -> Vec<u8> {
     row::entry_key(dir, name.hash64(), name.as_bytes())
 }

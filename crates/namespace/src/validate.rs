@@ -8,14 +8,13 @@ use crate::inode::{COMPLETE, INLINE, MAPPED, OF_XATTRS, xattr_flags};
 use crate::namespace::Namespace;
 use crate::values::{ChunkKey, ContentKey, OrphanKey, XattrsKey};
 
-/// An inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inconsistency {
     /// An entry names an inode that does not exist.
     DanglingEntry {
         dir: Ino,
         name: Name,
-        /// The missing inode.
+        /// The inode that the entry names and that does not exist.
         ino: Ino,
     },
     /// The type in the entry is not the inode's.
@@ -23,17 +22,17 @@ pub enum Inconsistency {
     /// The number of names is not what the inode says.
     WrongLinkCount {
         ino: Ino,
-        /// The recorded value.
+        /// The value in the row.
         says: u32,
-        /// The actual value.
+        /// The value counted from other rows.
         is: u32,
     },
     /// The number of entries is not what the directory says.
     WrongEntryCount {
         ino: Ino,
-        /// The recorded value.
+        /// The value in the row.
         says: u64,
-        /// The actual value.
+        /// The value counted from other rows.
         is: u64,
     },
     /// No name, and not on the list of orphans.
@@ -41,15 +40,15 @@ pub enum Inconsistency {
     /// A directory's parent is not the directory that holds its entry.
     WrongParent {
         ino: Ino,
-        /// The recorded parent.
+        /// The parent that the row of the inode names.
         says: Ino,
     },
     /// Bytes of content are not what the inode says.
     WrongAllocation {
         ino: Ino,
-        /// The recorded value.
+        /// The value in the row.
         says: u64,
-        /// The actual value.
+        /// The value counted from other rows.
         is: u64,
     },
     /// Content past the end of the file.
@@ -58,9 +57,9 @@ pub enum Inconsistency {
     WrongAttributes { ino: Ino },
     /// The number of inodes is not what the namespace says.
     WrongInodeCount {
-        /// The recorded value.
+        /// The value in the row.
         says: u64,
-        /// The actual value.
+        /// The value counted from other rows.
         is: u64,
     },
 }

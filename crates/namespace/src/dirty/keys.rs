@@ -3,7 +3,6 @@
 
 use super::DirtyKey;
 
-/// Keys in a piece.
 const PIECE_KEYS: usize = 8192;
 
 /// A stack of keys.

@@ -74,13 +74,13 @@ impl AclTag {
 /// An entry of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Its subject.
+    /// The subject: the owner, a user, a group, the mask or others.
     pub tag: AclTag,
     /// Rights (bits of [`chiton_types::access`]).
     pub rights: u8,
 }
 
-/// A valid list.
+/// A valid access list, its entries in the order of their tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl(Vec<AclEntry>);
 

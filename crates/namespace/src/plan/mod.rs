@@ -35,7 +35,7 @@ pub const WARM_OPS: usize = 16;
 
 /// The knowledge that `plan` needs beside the state.
 pub struct Context<'a> {
-    /// Of the caller.
+    /// Credentials of the caller.
     pub cred: &'a Cred,
     /// The time of the change.
     pub now: Time,

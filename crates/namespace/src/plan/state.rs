@@ -18,7 +18,7 @@ use crate::values::Xattrs;
 /// Where the content of a file is, or the target of a symbolic link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentIn {
-    /// There is none.
+    /// The inode has no content.
     Nothing,
     /// In a row of its own.
     Inline,
@@ -45,19 +45,18 @@ pub struct InodeFacts {
     pub size: u64,
     /// Last change of attributes.
     pub ctime: Time,
-    /// As [`Attr::flags`].
     pub flags: u8,
     /// Where its content is.
     pub content: ContentIn,
 }
 
 impl InodeFacts {
-    /// Nobody changes it.
+    /// `chattr +i`: nobody may change it.
     pub fn is_immutable(&self) -> bool {
         self.flags & Attr::IMMUTABLE != 0
     }
 
-    /// It only grows.
+    /// `chattr +a`: it may only grow.
     pub fn is_append_only(&self) -> bool {
         self.flags & Attr::APPEND_ONLY != 0
     }

@@ -205,7 +205,7 @@ impl History {
         }
     }
 
-    /// Compares everything.
+    /// Compares the whole namespace with the model.
     pub(crate) fn check(&mut self) {
         let dead: BTreeSet<Ino> =
             self.ever.iter().copied().filter(|i| !self.model.nodes.contains_key(i)).collect();

@@ -147,7 +147,7 @@ pub(crate) enum Paging {
     },
     /// Takes the rest and stores it.
     Store,
-    /// Tells the namespace.
+    /// Reports to the namespace that the rows are stored.
     Done,
     Evict,
     /// Reads rows now that are installed later, when they may be stale.
@@ -158,7 +158,6 @@ pub(crate) enum Paging {
     InstallLate,
     /// The memory is lost: the store and the journal after its position are all there is.
     Crash,
-    /// Deletes garbage blocks.
     Sweep {
         max: u8,
     },

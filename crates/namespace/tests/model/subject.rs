@@ -27,7 +27,7 @@ pub(crate) struct Subject {
 
 /// One that is under way.
 struct Checkpoint {
-    /// Events before it.
+    /// Number of events before the checkpoint.
     position: usize,
     /// Being sorted, until the first rows are taken.
     list: Option<CheckpointList>,
@@ -42,7 +42,6 @@ impl Subject {
         Subject::over(rows)
     }
 
-    /// Opens a store.
     pub(crate) fn over(rows: MemoryRows) -> Subject {
         let ns = Namespace::open(&rows).expect("a formatted store");
         Subject { ns, rows, journal: Vec::new(), stored: 0, checkpoint: None, early: None }
