@@ -28,7 +28,6 @@ pub enum Make {
         content: Vec<u8>,
     },
     Dir,
-    /// A symbolic link.
     Symlink {
         /// 1 to [`crate::SYMLINK_BYTES_MAX`] bytes, no NUL.
         target: Vec<u8>,
@@ -46,11 +45,11 @@ pub enum Make {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RenameHow {
-    /// Replaces it (POSIX).
+    /// The target is replaced, as POSIX demands.
     Replace = 0,
-    /// Refuses (RENAME_NOREPLACE).
+    /// The rename is refused if the target exists (RENAME_NOREPLACE).
     NoReplace = 1,
-    /// Gives it the old name (RENAME_EXCHANGE).
+    /// Source and target exchange their names (RENAME_EXCHANGE).
     Exchange = 2,
     /// Replaces it, and leaves a whiteout under the old name (RENAME_WHITEOUT): the character device 0/0, by which overlayfs
     /// hides a name of the layer below.
@@ -60,7 +59,6 @@ pub enum RenameHow {
 }
 
 impl RenameHow {
-    /// From its number.
     pub fn from_u8(number: u8) -> Option<RenameHow> {
         Some(match number {
             0 => RenameHow::Replace,
@@ -87,7 +85,7 @@ impl RenameHow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum XattrHow {
-    /// Create or replace.
+    /// The attribute is created, or its value replaced.
     Set = 0,
     /// XATTR_CREATE: refuse if it exists.
     Create = 1,
@@ -107,7 +105,7 @@ pub enum Body {
     Extents(Vec<Extent>),
 }
 
-/// A time to set.
+/// A value for atime or mtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     /// The server's clock (UTIME_NOW): needs the right to write only.

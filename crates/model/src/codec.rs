@@ -21,7 +21,6 @@ pub fn put_body(out: &mut Vec<u8>, body: &Body) {
     }
 }
 
-/// Reads a [`Body`].
 pub fn take_body(from: &mut Take<'_>) -> Result<Body, Malformed> {
     match from.u8()? {
         0 => Ok(Body::Inline(from.bytes()?.to_vec())),

@@ -23,9 +23,9 @@ number! {
     pub enum Interference "what happens to others" {
         /// They act on the global namespace.
         Allow = 0,
-        /// Everything is refused.
+        /// Any request of others is refused with EBUSY.
         Block = 1,
-        /// Changes are refused.
+        /// Others may read; their changes are refused with EBUSY.
         BlockWrites = 2,
     }
 }
@@ -65,7 +65,6 @@ record! {
 }
 
 impl Decoupling {
-    /// The root directory.
     pub fn root(&self) -> Ino {
         self.map.root()
     }
@@ -92,7 +91,7 @@ record! {
         pub nonce: u64 as Fixed,
         /// Its number among the decoupling's clients.
         pub generation: u32 as Fixed,
-        /// Its session.
+        /// The session of the client that has it.
         pub owner: SessionId,
         /// Its identity: host, process, mount point.
         pub identity: String as ShortText,
@@ -109,7 +108,7 @@ record! {
     pub struct MergedUpTo "realm, state, map" {
         pub id: RealmId,
         pub state: MergeState,
-        /// Its memory.
+        /// The state that the merge keeps between calls: inodes, names and positions.
         pub map: MergeMap,
     }
 }

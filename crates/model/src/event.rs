@@ -62,14 +62,12 @@ macro_rules! events {
             /// The names of all types of events, which `--type` takes.
             pub const TYPE_NAMES: &[&str] = &[$($name),+];
 
-            /// The name of its type.
             pub fn type_name(&self) -> &'static str {
                 match self {
                     $(Event::$variant { .. } => $name),+
                 }
             }
 
-            /// Appends the encoding.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Event::$variant $({ $($field),+ })? $(($inner))? => {
@@ -210,7 +208,7 @@ events! {
         time: Time => "time_ns",
         uid: u32,
         gid: u32,
-        /// Device number.
+        /// Device number; 0 unless `kind` is a device.
         rdev: u32,
         name: Name,
         /// Content of a file or target of a symbolic link.
@@ -227,7 +225,7 @@ events! {
         format!("make {kind} {} in {parent} as {ino}, mode {mode}, owner {uid}:{gid}{bytes}", quoted(name))
     }}
 
-    /// A further name.
+    /// A file gets a further name.
     2 "link" Link {
         /// The type of the inode.
         kind: Kind,
@@ -269,9 +267,9 @@ events! {
         over: Over,
         /// The type of the inode that moves.
         kind: Kind,
-        /// Old directory.
+        /// The directory that loses the name.
         from: Ino,
-        /// New directory.
+        /// The directory that gains it.
         to: Ino,
         /// The inode that moves.
         ino: Ino => "inode",
@@ -343,7 +341,7 @@ events! {
 
     6 "write" Write {
         ino: Ino => "inode",
-        /// Size afterwards.
+        /// Size of the file after the write, in bytes.
         size: u64 as FileBytes,
         /// Modification and change time.
         mtime: Time => "time_ns",
@@ -484,7 +482,7 @@ events! {
     /// An orphan gets a name again (a merge brings back what others removed).
     16 "restore" Restore {
         parent: Ino,
-        /// The orphan.
+        /// An inode without names, which gets one.
         ino: Ino => "inode",
         time: Time => "time_ns",
         name: Name,
@@ -571,7 +569,7 @@ events! {
     /// A file is as it was before (a merge lets one side's file win as a whole).
     24 "revert" Revert {
         ino: Ino => "inode",
-        /// How it was.
+        /// The attributes and the content at the base.
         to: Box<Reverted> => "",
     }
     footprint { Footprint::at(*ino).subject(*ino, Rows::ATTRS.and(Rows::XATTRS).and(Rows::CONTENT)) }
@@ -597,9 +595,9 @@ events! {
         number: u64,
         session: SessionId,
         seq: Seq,
-        /// How many events.
+        /// Number of encoded events.
         count: u32,
-        /// Their encodings.
+        /// The events, encoded one after the other.
         events: Vec<u8> => "event_bytes",
     }
     footprint { Footprint::nowhere() }
@@ -686,7 +684,7 @@ events! {
 
     /// A part of a directory begins to exist, without names.
     35 "part" Part {
-        /// The directory.
+        /// The inode of the whole directory.
         home: Ino,
         ino: Ino => "inode",
         /// The range of its names' hashes: the lowest and the highest.

@@ -45,7 +45,6 @@ pub trait Code<T> {
     /// Its form in `docs/formats.md`.
     fn form() -> String;
 
-    /// Appends the encoding.
     fn put(value: &T, out: &mut Vec<u8>);
 
     /// Reads one.
@@ -103,7 +102,6 @@ pub trait Tagged<T> {
     /// Its form in `docs/formats.md`.
     fn form() -> String;
 
-    /// The tag of this value.
     fn tag(value: &T) -> u8;
 
     /// Appends what follows the tag.

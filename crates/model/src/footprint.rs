@@ -40,7 +40,6 @@ impl Rows {
     pub const NONE: Rows = Rows(0);
     /// The inode's own: permissions, owners, size, times, number of names, place.
     pub const ATTRS: Rows = Rows(1);
-    /// Extended attributes.
     pub const XATTRS: Rows = Rows(2);
     /// The bytes of a file.
     pub const CONTENT: Rows = Rows(4);
@@ -55,7 +54,7 @@ impl Rows {
     /// The rows that a decoupled client reads, of which before-images are kept.
     pub const IMAGED: Rows = Rows::ATTRS.and(Rows::XATTRS).and(Rows::CONTENT).and(Rows::BLOCKS);
 
-    /// All of both.
+    /// The union of both sets.
     pub const fn and(self, other: Rows) -> Rows {
         Rows(self.0 | other.0)
     }
@@ -126,7 +125,7 @@ pub struct Footprint<N> {
 
 /// Most inodes of a footprint: those of a rename.
 const INODES_MAX: usize = 4;
-/// Most names.
+/// Most names of a footprint: the two of a rename.
 const NAMES_MAX: usize = 2;
 
 impl<N: Copy> Footprint<N> {

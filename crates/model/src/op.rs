@@ -274,7 +274,6 @@ operations! {
         parent: Ino,
         /// The file (not a directory).
         ino: Ino => "inode",
-        /// The new name.
         name: Name,
     }
     text { format!("link {ino} as {} in {parent}", quoted(name)) }
@@ -339,7 +338,6 @@ operations! {
     /// chmod, chown, truncate, utimens. It does not grow: `rm -r` may need a chmod first.
     6 ["setattr"] SetAttr {
         ino: Ino => "inode",
-        /// The new attributes.
         change: AttrChange => "",
     }
     text { {
@@ -361,7 +359,7 @@ operations! {
 
     /// New content of a file. Right to write was checked at open.
     7 ["write"] Write {
-        /// Regular file.
+        /// A regular file.
         ino: Ino => "inode",
         /// Size after it. For extents: at least the end of the last one that is not a hole.
         size: u64,
@@ -392,7 +390,7 @@ operations! {
         to: Ino,
         /// First byte in the destination.
         to_offset: u64,
-        /// Number of bytes.
+        /// Bytes to copy.
         len: u64,
     }
     text { format!("clone {len} bytes of {from} at {from_offset} to {to} at {to_offset}") }
@@ -407,11 +405,11 @@ operations! {
     /// Replaces the mapping of one range by blocks with the same bytes (compaction); refused with `WouldBlock`
     /// if the file changed since `expected`.
     9 ["remap"] Remap {
-        /// Regular file.
+        /// A regular file.
         ino: Ino => "inode",
         /// Position of the inode's last change when its content was read.
         expected: Position,
-        /// The new extents.
+        /// Extents that replace those of the file.
         extents: Vec<Extent>,
     }
     text { format!("remap {} extents of {ino}, unchanged since {expected}", extents.len()) }
@@ -447,7 +445,7 @@ operations! {
     /// Frees an orphan that nobody holds open any more, a limited number of chunks of its map at a time;
     /// asked by the server only, again and again until the outcome's `gone` says that it is no orphan any more.
     12 ["reclaim"] Reclaim {
-        /// Inode without names.
+        /// An inode without names.
         ino: Ino => "inode",
     }
     text { format!("reclaim {ino}") }

@@ -20,6 +20,6 @@ pub enum Batched {
     AtOnce,
     /// The client pushes the buffered content of its inodes first.
     Pushed,
-    /// It is refused.
+    /// It may not be part of a batch, and is refused.
     Never,
 }

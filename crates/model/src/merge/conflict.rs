@@ -14,7 +14,7 @@ use chiton_types::{Ino, Name};
 pub enum OnConflict {
     /// The decoupled side prevails.
     Overwrite = 0,
-    /// Nothing is merged.
+    /// The merge stops, and merges nothing.
     Abort = 1,
     /// The decoupled side gets the name; what others did is kept beside it.
     KeepBoth = 2,
@@ -37,7 +37,7 @@ impl OnConflict {
 pub enum Version {
     /// There was no such name.
     Absent,
-    /// It was there.
+    /// The name or the inode existed.
     Present,
     /// Created, or put under this name; not a directory, or either.
     NewFile,
@@ -126,7 +126,7 @@ pub enum Resolution {
     Theirs,
     /// It bears both names.
     BothNames,
-    /// The merge stops.
+    /// The policy forbids conflicts, so the merge stops.
     Aborted,
 }
 
@@ -273,7 +273,7 @@ impl ConflictKind {
 /// One conflict and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// How they contradict.
+    /// The two changes that contradict each other.
     pub kind: ConflictKind,
     /// How it was resolved.
     pub resolution: Resolution,
