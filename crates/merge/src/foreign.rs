@@ -11,9 +11,9 @@ use crate::replaced::lost_a_name;
 pub enum Change {
     /// It is as the decoupled side knows it.
     None,
-    /// It is there, and changed or new.
+    /// It exists, and is changed or new.
     Changed,
-    /// It is gone.
+    /// It does not exist any more.
     Removed,
 }
 

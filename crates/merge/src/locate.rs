@@ -388,7 +388,7 @@ pub(crate) fn known_names(state: &Namespace, inode: &Inode) -> Result<Vec<(Name,
     }
 }
 
-/// One of them.
+/// The first of these names.
 pub(crate) fn known_name(state: &Namespace, inode: &Inode) -> Result<Option<Name>, Fault> {
     Ok(known_names(state, inode)?.into_iter().next().map(|(name, _)| name))
 }

@@ -15,11 +15,11 @@ use crate::locate::known_name;
 /// How an event that is replayed is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rebased {
-    /// The event unchanged.
+    /// The merge carries out the event as it is.
     Unchanged,
-    /// This event instead.
+    /// The merge carries out this event instead.
     Replaced(Event),
-    /// This event; then rebase the original again.
+    /// The merge carries out this event first, and then rebases the original again.
     First(Event),
     /// Nothing, or nothing more.
     Nothing,
