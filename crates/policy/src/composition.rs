@@ -8,7 +8,7 @@ use crate::mechanism::{Mechanism, Role};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Composition {
     Step(Mechanism),
-    /// Side by side.
+    /// All of them at the same time; the composition ends when all have ended.
     Parallel(Vec<Composition>),
     /// One after the other.
     Serial(Vec<Composition>),

@@ -10,7 +10,7 @@ use crate::language::shortened;
 
 /// Most bytes of a policy file.
 pub const FILE_BYTES_MAX: usize = 16 << 10;
-/// Most keys.
+/// Most keys that a document may have.
 const ENTRIES_MAX: usize = 64;
 
 /// A key and its value.

@@ -18,7 +18,7 @@ const WIDTH: usize = 80;
 /// A mechanism of the composition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepExplained {
-    /// Its name.
+    /// Name of the mechanism, as compositions write it.
     pub mechanism: &'static str,
     /// The end that performs it.
     pub end: End,
@@ -26,7 +26,7 @@ pub struct StepExplained {
     pub performed_by: &'static str,
     /// The change that it makes, in words.
     pub arrow: &'static str,
-    /// Its cost.
+    /// The cost of the mechanism, in words.
     pub costs: &'static str,
     /// Mechanisms that must have ended before it begins.
     pub waits_for: Vec<&'static str>,
@@ -38,11 +38,11 @@ pub struct StepExplained {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Survives {
     pub failure: Failed,
-    /// In words.
+    /// The failure, in words.
     pub failed: &'static str,
     /// The data that are left.
     pub kept: Kept,
-    /// In words.
+    /// The data that survive it, in words.
     pub answer: &'static str,
 }
 
@@ -52,13 +52,13 @@ pub struct Setting {
     pub key: &'static str,
     /// Value, as it is written.
     pub value: String,
-    /// Its meaning.
+    /// The meaning of the value, in one sentence.
     pub means: String,
     /// Whether it means something under this policy.
     pub applies: bool,
 }
 
-/// A policy explained.
+/// The explanation that `chiton policy explain` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     pub composition: String,
@@ -71,7 +71,7 @@ pub struct Explanation {
     /// The data that survive each failure.
     pub survives: Vec<Survives>,
     pub settings: Vec<Setting>,
-    /// Further remarks.
+    /// Remarks beside the settings, a sentence each.
     pub notes: Vec<String>,
     /// Why this version refuses it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,6 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Explains a policy.
     pub fn of(policy: &Policy) -> Explanation {
         let (consistency, durability) = (policy.consistency(), policy.durability());
         let steps = policy.composition.order().into_iter().map(|(m, before)| step(policy, m, &before));

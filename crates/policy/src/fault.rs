@@ -6,12 +6,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub line: u32,
-    /// Column, in characters.
+    /// Column in characters, counted from 1.
     pub column: u32,
 }
 
 impl Place {
-    /// The first character.
+    /// The first character of a file.
     pub const START: Place = Place { line: 1, column: 1 };
 
     /// The place so many characters on in the same line.

@@ -29,43 +29,26 @@ pub struct At<T> {
 /// The content of a policy file. A key that is not there is inherited (see [`crate::Policy::resolve`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyFile {
-    /// `consistency`.
     pub consistency: Option<At<Half<Consistency>>>,
-    /// `durability`.
     pub durability: Option<At<Half<Durability>>>,
     /// `composition`, in normal form: instead of the two keys before.
     pub composition: Option<At<Composition>>,
-    /// `allocated_inodes`.
     pub allocated_inodes: Option<At<u64>>,
-    /// `interfere_policy`.
+    /// The key `interfere_policy`.
     pub interfere: Option<At<Interfere>>,
-    /// `data`.
     pub data: Option<At<Data>>,
-    /// `sync_interval`.
     pub sync_interval: Option<At<Span>>,
-    /// `sync_updates`.
     pub sync_updates: Option<At<u64>>,
-    /// `sync_when_idle`.
     pub sync_when_idle: Option<At<bool>>,
-    /// `on_conflict`.
     pub on_conflict: Option<At<OnConflict>>,
-    /// `on_failure`.
     pub on_failure: Option<At<OnFailure>>,
-    /// `owner_decouples`.
     pub owner_decouples: Option<At<OwnerDecouples>>,
-    /// `placement`.
     pub placement: Option<At<Placement>>,
-    /// `lease`.
     pub lease: Option<At<LeasePolicy>>,
-    /// `flush_interval`.
     pub flush_interval: Option<At<Span>>,
-    /// `acknowledge`.
     pub acknowledge: Option<At<Acknowledge>>,
-    /// `huge`.
     pub huge: Option<At<Huge>>,
-    /// `huge_threshold`.
     pub huge_threshold: Option<At<u64>>,
-    /// `retain`.
     pub retain: Option<At<Span>>,
 }
 

@@ -12,7 +12,7 @@ use crate::mechanism::{Mechanism, fold};
 
 /// Most mechanisms in one composition.
 pub const COMPOSITION_STEPS_MAX: usize = 32;
-/// Deepest parentheses.
+/// Deepest nesting of parentheses in a composition.
 const DEPTH_MAX: usize = 16;
 
 /// Parses a composition. Nothing is said of its sense: see [`crate::judge`]. `place` is that of its first character.

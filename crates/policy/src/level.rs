@@ -7,33 +7,33 @@ use crate::mechanism::{Mechanism, Role, fold};
 
 use Mechanism::{AppendClientJournal, GlobalPersist, LocalPersist, Replicate, Rpcs, Stream, VolatileApply};
 
-/// When others see what was done.
+/// The time at which others see a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Consistency {
-    /// Never automatically: a user of the subtree merges, or nobody.
+    /// Others see a change only after a user has merged the subtree.
     Invisible,
-    /// At some time: at intervals, when there is time, or at the end.
+    /// Others see a change after the next merge: at intervals, when idle, or at the end.
     Weak,
-    /// At once.
+    /// Others see a change as soon as it is acknowledged.
     Strong,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Nothing.
+    /// Changes live in memory: any failure may lose them.
     None,
-    /// The end of the process, if the machine comes back.
+    /// Changes survive the end of the process, if the machine comes back.
     Local,
-    /// The loss of the machine.
+    /// Changes survive the loss of the machine.
     Global,
-    /// The loss of a site.
+    /// Changes survive the loss of a site.
     Geo,
 }
 
 impl Consistency {
-    /// All, weakest first.
+    /// All levels, the weakest first.
     pub const ALL: [Consistency; 3] = [Consistency::Invisible, Consistency::Weak, Consistency::Strong];
 
     /// The paper's name.
@@ -69,7 +69,7 @@ impl Consistency {
 }
 
 impl Durability {
-    /// All, weakest first.
+    /// All levels, the weakest first.
     pub const ALL: [Durability; 4] =
         [Durability::None, Durability::Local, Durability::Global, Durability::Geo];
 
@@ -107,9 +107,9 @@ pub(crate) fn durability_of(mechanism: Mechanism) -> Durability {
 /// A cell of Table I.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// Column.
+    /// The column of the table.
     pub consistency: Consistency,
-    /// Row.
+    /// The row of the table.
     pub durability: Durability,
     /// Mechanisms, one after the other.
     pub mechanisms: &'static [Mechanism],

@@ -6,9 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// The metadata server.
     Server,
-    /// The client.
     Client,
     /// The client under `append_client_journal`, the server under `rpcs`.
     ClientOrServer,
@@ -84,7 +82,7 @@ macro_rules! mechanisms {
                 match self { $(Mechanism::$variant => $gives,)* }
             }
 
-            /// Its cost.
+            /// The cost of the mechanism, in words.
             pub fn costs(self) -> &'static str {
                 match self { $(Mechanism::$variant => $costs,)* }
             }

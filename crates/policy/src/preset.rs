@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     pub name: &'static str,
-    /// The file.
+    /// Content of the policy file, as YAML.
     pub text: &'static str,
 }
 

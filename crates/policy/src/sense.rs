@@ -15,7 +15,7 @@ use Mechanism::{
 /// Why a composition makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Senseless {
-    /// In one sentence.
+    /// The reason, in one sentence.
     pub reason: String,
     /// The nearest that does, in normal form.
     pub nearest: Composition,

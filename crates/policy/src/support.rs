@@ -10,7 +10,7 @@ use crate::values::{LeasePolicy, Placement};
 /// Mechanisms that a server carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// These.
+    /// The mechanisms that may be part of a composition.
     pub mechanisms: &'static [Mechanism],
     /// Changes of the servers may live in memory alone (`durability: none`).
     pub in_memory: bool,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::level::{Consistency, Durability};
 
-/// A failure.
+/// A kind of failure that a policy makes promises about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failed {
@@ -48,7 +48,7 @@ impl Failed {
 pub enum Kept {
     /// Operations acknowledged at the level.
     Yes,
-    /// Nothing is promised.
+    /// The policy promises nothing for this failure.
     No,
     /// Operations that the server has answered.
     Answered,

@@ -48,9 +48,9 @@ words! {
     Interfere, default Allow {
         /// They act on the global namespace; at a merge `on_conflict` decides.
         Allow = "allow" | "overwrite", "others act on the global namespace; at a merge `on_conflict` decides between them and the job";
-        /// Any request is refused.
+        /// Any request of others is refused with EBUSY.
         Block = "block", "any request of others is refused with EBUSY (\"Device or resource busy\")";
-        /// Others may look.
+        /// Others may read; their changes are refused with EBUSY.
         BlockWrites = "block_writes", "others may look; what changes something is refused with EBUSY";
     }
 }
@@ -80,11 +80,11 @@ words! {
 words! {
     /// The side that wins when both changed the same thing.
     OnConflict, default Overwrite {
-        /// The decoupled side.
+        /// The decoupled side wins.
         Overwrite = "overwrite", "the decoupled side wins";
         /// Nobody: nothing is merged.
         Abort = "abort", "nothing is merged as long as there is a conflict";
-        /// Both, under two names.
+        /// Both versions stay, under two names.
         KeepBoth = "keep_both", "both stay, under two names";
         /// Texts of which both changed different lines become one; all else stays under two names.
         Merge = "merge", "texts are merged line by line, all else stays under two names";
@@ -94,9 +94,9 @@ words! {
 words! {
     /// How `chiton run` treats the changes of a command that failed.
     OnFailure, default Discard {
-        /// It is dropped.
+        /// The changes of the failed command are dropped.
         Discard = "discard", "chiton run drops what a command did that failed";
-        /// It is left.
+        /// The changes of the failed command are kept, for inspection.
         Keep = "keep", "chiton run leaves what a command did that failed, to be looked at";
     }
 }
@@ -110,7 +110,7 @@ words! {
         Global = "global", "the owner of a directory may decouple it if what is synced meanwhile is in the object store";
         /// Synced changes are on the local disk.
         Local = "local", "the owner of a directory may decouple it if what is synced meanwhile is on a local disk";
-        /// Nothing need survive.
+        /// The owner may decouple the directory with any durability, also with none.
         Anyhow = "none", "the owner of a directory may decouple it, also without durability";
     }
 }
@@ -153,9 +153,9 @@ words! {
 words! {
     /// How a lease is given up when another client comes.
     LeasePolicy, default BestEffort {
-        /// At once.
+        /// A lease is given up as soon as another client asks for it.
         BestEffort = "best_effort", "a lease is given up as soon as another client asks";
-        /// After a time.
+        /// A lease is kept for some time before it is given up.
         Delay = "delay", "a lease is kept for a time before it is given up";
         /// After a number of operations.
         Quota = "quota", "a lease is kept for a number of operations";
@@ -167,11 +167,11 @@ words! {
 /// Where directories are born.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// Over all servers.
+    /// Directories are spread over all servers.
     Spread,
-    /// Beside their parent.
+    /// Directories are created on the server of their parent.
     Near,
-    /// Over these servers.
+    /// Directories are spread over these servers only.
     Servers(Vec<String>),
 }
 
@@ -218,12 +218,10 @@ const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3
 const SPAN_MS_MAX: u64 = 100 * 366 * 86_400_000;
 
 impl Span {
-    /// So many milliseconds.
     pub const fn from_ms(ms: u64) -> Span {
         Span { ms: if ms > SPAN_MS_MAX { SPAN_MS_MAX } else { ms } }
     }
 
-    /// In milliseconds.
     pub const fn ms(self) -> u64 {
         self.ms
     }
