@@ -6,19 +6,12 @@ use crate::{Ino, Position, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Regular file.
     File = 1,
-    /// Directory.
     Dir = 2,
-    /// Symbolic link.
     Symlink = 3,
-    /// Named pipe.
     Fifo = 4,
-    /// Unix socket.
     Socket = 5,
-    /// Character device.
     Char = 6,
-    /// Block device.
     Block = 7,
 }
 
@@ -43,11 +36,8 @@ impl Kind {
 pub struct Mode(pub u16);
 
 impl Mode {
-    /// set-user-id.
     pub const SETUID: u16 = 0o4000;
-    /// set-group-id.
     pub const SETGID: u16 = 0o2000;
-    /// sticky.
     pub const STICKY: u16 = 0o1000;
 
     /// True if every bit of `bits` is set.
@@ -83,13 +73,13 @@ pub struct Attr {
     pub size: u64,
     /// Bytes allocated: what is inline or in blocks, holes not counted.
     pub allocated: u64,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Time,
     /// Last change of content.
     pub mtime: Time,
     /// Last change of attributes.
     pub ctime: Time,
-    /// Birth.
+    /// Time of creation.
     pub btime: Time,
     /// The directory where it was born or moved to last (itself for the root).
     pub parent: Ino,
@@ -117,7 +107,7 @@ impl Attr {
     pub const PART: u8 = 32;
     /// Extended attributes; lists are among them.
     pub const XATTRS: u8 = 64;
-    /// All there are.
+    /// All bits that have a meaning.
     pub const FLAGS: u8 =
         Attr::ACCESS_LIST | Attr::DEFAULT_LIST | Attr::SETTABLE | Attr::HAS_PARTS | Attr::PART | Attr::XATTRS;
 

@@ -18,7 +18,6 @@ pub const ID_RANGES_MAX: usize = 340;
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// No capability.
     pub const NONE: Capabilities = Capabilities(0);
     /// Every capability that there is, or will be.
     pub const ALL: Capabilities = Capabilities(u64::MAX);
@@ -87,7 +86,7 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Privileges {
     pub capabilities: Capabilities,
-    /// Where they count.
+    /// The user namespace in which they count.
     pub scope: Scope,
 }
 

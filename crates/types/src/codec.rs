@@ -23,7 +23,6 @@ impl std::error::Error for Malformed {}
 
 /// Appending to a buffer.
 pub trait Put {
-    /// One byte.
     fn put_u8(&mut self, v: u8);
     /// Two bytes, little-endian.
     fn put_u16(&mut self, v: u16);
@@ -123,27 +122,26 @@ impl<'a> Take<'a> {
         }
     }
 
-    /// One byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.array::<1>("a byte")?[0])
     }
-    /// Two bytes.
+    /// A number of two bytes, little endian.
     #[inline]
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         Ok(u16::from_le_bytes(self.array("2 bytes")?))
     }
-    /// Four bytes.
+    /// A number of four bytes, little endian.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_le_bytes(self.array("4 bytes")?))
     }
-    /// Eight bytes.
+    /// A number of eight bytes, little endian.
     #[inline]
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array("8 bytes")?))
     }
-    /// Eight bytes, signed.
+    /// A signed number of eight bytes, little endian.
     #[inline]
     pub fn i64(&mut self) -> Result<i64, Malformed> {
         Ok(i64::from_le_bytes(self.array("8 bytes")?))
@@ -163,7 +161,7 @@ impl<'a> Take<'a> {
         }
         Err(Malformed { expected: "a varint of at most 64 bits" })
     }
-    /// A byte string.
+    /// A byte string, its length before it.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let len = self.varint()?;

@@ -7,9 +7,7 @@ use crate::{Capabilities, Privileges};
 /// Credentials of the caller of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cred {
-    /// Effective user id.
     pub uid: u32,
-    /// Effective group id.
     pub gid: u32,
     /// Supplementary groups. `None`: not looked up yet; a decision that needs them answers
     /// `NeedGroups` and the caller asks again with `Some` (empty when they cannot be read).
@@ -24,7 +22,7 @@ pub struct Cred {
 }
 
 impl Cred {
-    /// The superuser.
+    /// The superuser: user and group 0, with all capabilities.
     pub const ROOT: Cred = Cred {
         uid: 0,
         gid: 0,

@@ -34,17 +34,14 @@ impl Plates {
         Plates::new(shards, 1).expect("a file system has shards")
     }
 
-    /// Number of plates.
     pub fn count(self) -> u16 {
         self.plates
     }
 
-    /// Number of shards.
     pub fn shards(self) -> u16 {
         self.shards
     }
 
-    /// All plates.
     pub fn all(self) -> impl Iterator<Item = PlateId> {
         (0..self.plates).map(PlateId)
     }
@@ -82,7 +79,6 @@ impl Plates {
         PlateId((session.0 >> PlateId::SESSION_SHIFT) as u16)
     }
 
-    /// The shards of a plate.
     pub fn shards_of(self, plate: PlateId) -> Range<u16> {
         let start = |plate: u32| (plate * u32::from(self.shards) / u32::from(self.plates)) as u16;
         start(u32::from(plate.0))..start(u32::from(plate.0) + 1)
