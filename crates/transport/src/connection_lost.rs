@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// resume the session and send the request again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLost {
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: Arc<str>,
 }
 

@@ -65,7 +65,7 @@ pub enum FrameError {
     Greeting(u32),
     /// The first bytes of TLS, where it is not spoken.
     Tls,
-    /// An unknown kind.
+    /// The kind of the frame is unknown.
     Kind(u8),
 }
 

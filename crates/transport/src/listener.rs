@@ -77,7 +77,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> &Address {
         &self.address
     }

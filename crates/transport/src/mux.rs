@@ -142,7 +142,7 @@ enum For {
     Request(u64),
     /// Until no future waits.
     Futures,
-    /// One read.
+    /// The stream is read once.
     Once,
 }
 

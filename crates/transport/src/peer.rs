@@ -15,7 +15,7 @@ use crate::stream::Stream;
 /// Messages are gathered up to so many bytes before they are sent.
 const SEND_BYTES: usize = 256 << 10;
 
-/// The sending end.
+/// The sending end of a connection between two servers.
 #[derive(Debug)]
 pub struct PeerChannel {
     stream: Stream,

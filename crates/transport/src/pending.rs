@@ -25,7 +25,7 @@ enum State {
     Socket { mux: Arc<Mux>, id: u64 },
     /// To be given by a [`Promise`].
     Promised(Arc<Shared>),
-    /// Handed out already.
+    /// The answer was handed out.
     Taken,
 }
 
@@ -92,7 +92,7 @@ impl Drop for Pending {
 pub struct Promise(Option<Arc<Shared>>);
 
 impl Promise {
-    /// Gives the answer.
+    /// Gives the answer to the caller that waits for it.
     pub fn fulfil(mut self, outcome: Result<Reply, ConnectionLost>) {
         if let Some(shared) = self.0.take() {
             shared.give(outcome);

@@ -77,7 +77,6 @@ pub trait Outlet: Send + Sync {
     /// # Errors
     /// If the client is gone.
     fn recall(&self, recall: &Recall) -> Result<(), ConnectionLost>;
-    /// Ends the connection.
     fn close(&self);
 }
 

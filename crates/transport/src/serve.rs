@@ -78,13 +78,11 @@ pub enum Closed {
     Untrusted(String),
     /// The client broke the protocol; in words.
     Malformed(String),
-    /// The socket failed.
     Failed(io::ErrorKind),
     /// It did not greet in time, or was the oldest of too many that have not greeted.
     Ungreeted,
     /// It did not read its answers, or sent parts of long messages, while the server held too much for its clients.
     Behind,
-    /// The server stops.
     Stopped,
 }
 
@@ -105,7 +103,7 @@ impl fmt::Display for Closed {
     }
 }
 
-/// Limits of [`serve`].
+/// Limits on threads, connections and unsent bytes of [`serve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServeOptions {
     /// Threads, whatever the number of connections.

@@ -228,7 +228,7 @@ fn untrusted(peer: &Sender, why: &dyn std::fmt::Display) -> Closed {
     })
 }
 
-/// Answers the hello.
+/// Answers the greeting of a client.
 fn greet(input: &mut Input, peer: &Sender, channel: Channel, welcome: &Welcome) -> Result<(), Closed> {
     if let Welcome::Accepted { session, .. } = welcome {
         input.frames.greeted();

@@ -13,7 +13,7 @@ use rustix::event::{PollFlags, Timespec};
 use crate::socket::Socket;
 use crate::tls::Tls;
 
-/// A connected socket.
+/// A connected socket, in the clear or with TLS.
 #[derive(Debug)]
 pub struct Stream {
     socket: Socket,

@@ -20,7 +20,7 @@ pub(crate) const UNGREETED: io::ErrorKind = io::ErrorKind::TimedOut;
 /// Why a connection is broken that holds too much, or for too long.
 pub(crate) const BEHIND: io::ErrorKind = io::ErrorKind::QuotaExceeded;
 
-/// Of all connections.
+/// Unsent bytes and half-open connections, of all connections together.
 #[derive(Default)]
 pub(super) struct Burden {
     connections: AtomicUsize,
@@ -30,7 +30,6 @@ pub(super) struct Burden {
 }
 
 impl Burden {
-    /// A connection begins.
     pub(super) fn begin(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.half_open.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +40,6 @@ impl Burden {
         self.half_open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A connection ends.
     pub(super) fn end(&self, is_half_open: bool) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
         if is_half_open {
