@@ -64,7 +64,7 @@ struct State {
     /// How a job reaches the file system; none before there is a server, and when it ends.
     connect: Option<Connect>,
     last: u64,
-    /// The oldest first.
+    /// Jobs in the order in which they were begun.
     jobs: VecDeque<Arc<Job>>,
 }
 

@@ -24,7 +24,7 @@ pub struct Changed {
     pub names: u64,
     /// Inodes that were changed.
     pub changed: u64,
-    /// Number of refusals.
+    /// Number of inodes whose change the server refused.
     pub refused: u64,
     /// Whether the watch ended it.
     pub stopped: bool,

@@ -41,7 +41,7 @@ pub struct Copied {
     pub bytes: u64,
     /// Of these, the bytes that share blocks with the originals.
     pub shared_bytes: u64,
-    /// Number of refusals.
+    /// Number of files and directories that could not be copied.
     pub refused: u64,
     /// Whether the watch ended it.
     pub stopped: bool,
@@ -155,7 +155,7 @@ struct Job {
 enum Body {
     /// It is made with all that it holds.
     Whole,
-    /// Its blocks follow.
+    /// The blocks are copied after the file is created.
     Blocks,
     /// It is longer than the content that it is made with.
     Longer,
@@ -430,7 +430,7 @@ impl Work<'_> {
         }
     }
 
-    /// The copy exists.
+    /// Continues with the content, now that the copy exists.
     fn made(&mut self, mut job: Job, copy: Ino) {
         let caller = self.client.caller();
         let xattrs = std::mem::take(&mut job.xattrs);

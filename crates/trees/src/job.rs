@@ -27,7 +27,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// An end is noticed after this part of the time that the job took.
 const PAUSE_PART: u32 = 20;
 
-/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// The server works on it.
@@ -45,7 +44,6 @@ pub enum JobState {
 /// A server's report on a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
-    /// Its number.
     pub id: u64,
     /// The command: `chmod`, `chown`, `cp`, `du`, `find` or `rm`.
     pub kind: String,
@@ -57,7 +55,7 @@ pub struct JobStatus {
     pub state: JobState,
     /// Names that are done.
     pub names: u64,
-    /// Number of refusals.
+    /// Number of refusals so far.
     pub refused: u64,
     /// The first refusals that the answer holds. [`Job::status`] says which.
     pub refusals: Vec<Refused>,
@@ -184,7 +182,6 @@ impl<'a> Job<'a> {
         Ok(Job { takes: true, ..Job::find(client, id)? })
     }
 
-    /// Its number.
     pub fn id(&self) -> u64 {
         self.id
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The change of a mode.
+/// A change of permissions, as `chmod` takes it: `u+x,go-w` or `0755`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeChange {
     text: String,
@@ -17,10 +17,10 @@ enum Parsed {
     Symbolic(Vec<Clause>),
 }
 
-/// `go-w`.
+/// One clause of it, such as `go-w`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Clause {
-    /// The rights of whom, as bits; none were named: those of all, which the umask lets.
+    /// The classes of users that it names, as bits of the mode; `None` if it names none: then all, less the umask.
     who: Option<u16>,
     actions: Vec<(Action, Rights)>,
 }

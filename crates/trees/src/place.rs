@@ -10,7 +10,6 @@ pub struct Place {
     pub path: Vec<u8>,
     /// The directory that holds it and its name there; nothing of the root.
     pub name: Option<(Ino, Name)>,
-    /// Its attributes.
     pub attr: Attr,
 }
 

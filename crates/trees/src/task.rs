@@ -30,7 +30,7 @@ pub struct Copying {
     pub from: Subject,
     /// The directory of the copy.
     pub into: Ino,
-    /// Its name there.
+    /// Name of the copy in the directory `into`.
     pub name: Name,
     /// When it was begun, if it was cut off: see [`crate::resume_copy`].
     pub since: Option<Time>,
@@ -58,31 +58,30 @@ impl Removal {
 pub enum Task {
     /// `chiton chmod`.
     Chmod {
-        /// Where it begins.
+        /// The files and directories at which it begins.
         subjects: Vec<Subject>,
-        /// Everything below, too.
+        /// Everything below them is changed, too.
         recursive: bool,
-        /// The new mode.
         mode: ModeChange,
         /// The umask of the user who asks.
         umask: u16,
     },
     /// `chiton chown`.
     Chown {
-        /// Where it begins.
+        /// The files and directories at which it begins.
         subjects: Vec<Subject>,
-        /// Everything below, too.
+        /// Everything below them is changed, too.
         recursive: bool,
-        /// The new owner.
+        /// The new owner; `None` keeps the present one.
         uid: Option<u32>,
-        /// The new group.
+        /// The new group; `None` keeps the present one.
         gid: Option<u32>,
     },
     /// `chiton cp -r`.
     Copy(Vec<Copying>),
     /// `chiton du`.
     Usage {
-        /// Where it begins.
+        /// The files and directories at which it begins.
         subjects: Vec<Subject>,
         /// Directories down to this depth have totals of their own.
         depth: usize,
@@ -91,7 +90,7 @@ pub enum Task {
     Remove(Vec<Removal>),
     /// `chiton find`.
     Find {
-        /// Where it begins.
+        /// The files and directories at which it begins.
         subjects: Vec<Subject>,
         /// Which names are found.
         conditions: Conditions,
@@ -144,7 +143,7 @@ impl Task {
         }
     }
 
-    /// Where it begins.
+    /// The files and directories at which it begins.
     pub fn subjects(&self) -> Vec<&Subject> {
         match self {
             Task::Chmod { subjects, .. }

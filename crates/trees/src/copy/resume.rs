@@ -18,7 +18,7 @@ use chiton_types::{Attr, Ino, Kind, Mode, Name, Refusal};
 
 use super::{Job, Tag, Work};
 
-/// Access lists.
+/// Prefix of the attributes that hold access lists.
 const LISTS: &[u8] = b"system.posix_acl_";
 
 impl Work<'_> {
