@@ -44,7 +44,7 @@ const SET_FLAGS: u32 = 63;
 pub struct NameIn {
     /// Inode number of the directory.
     pub dir: u64,
-    /// One component.
+    /// One component without `/`, ended by NUL.
     pub name: *const c_char,
 }
 
@@ -64,7 +64,7 @@ pub struct BatchResult {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct FileToBeOpened {
-    /// Its name.
+    /// The directory and the name in it.
     pub at: NameIn,
     /// `CHITON_READ` and the others.
     pub flags: u32,
@@ -72,7 +72,7 @@ pub struct FileToBeOpened {
     pub mode: u32,
     /// Content of a new file.
     pub content: *const c_void,
-    /// Its bytes.
+    /// Bytes in `data`.
     pub len: usize,
 }
 
@@ -80,7 +80,7 @@ pub struct FileToBeOpened {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Change {
-    /// The inode.
+    /// Inode number of the file or directory to change.
     pub ino: u64,
     /// The new time of the last change of content: nanoseconds since 1970.
     pub mtime_ns: i64,
@@ -90,7 +90,7 @@ pub struct Change {
     pub size: u64,
     /// `CHITON_SET_MODE` and the others.
     pub set: u32,
-    /// The new permissions.
+    /// The new permissions, if `set` has CHITON_SET_MODE.
     pub mode: u32,
     /// The new owner.
     pub uid: u32,
@@ -104,7 +104,7 @@ pub struct Change {
 pub struct Link {
     /// The inode that gets a further name.
     pub ino: u64,
-    /// The name.
+    /// The directory and the new name.
     pub at: NameIn,
 }
 

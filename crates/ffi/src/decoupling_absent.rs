@@ -6,7 +6,7 @@ use chiton_client::Client;
 
 use crate::last::Failure;
 
-/// There is none.
+/// Has no value, since no decoupling begins.
 pub(crate) enum Job {}
 
 pub(crate) struct Decouplings;

@@ -26,9 +26,9 @@ pub struct Attr {
     pub mode: u32,
     /// Number of names.
     pub nlink: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id of the owning group.
     pub gid: u32,
 }
 

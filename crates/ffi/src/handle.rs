@@ -90,7 +90,7 @@ impl Chiton {
         }
     }
 
-    /// The end.
+    /// Closes the handle, of a job or of the file system.
     pub(crate) fn close(&self) -> Result<(), Failure> {
         match &self.job {
             // It ended with the file system.

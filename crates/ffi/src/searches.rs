@@ -32,11 +32,11 @@ pub struct FindConditions {
     pub name: *const c_char,
     /// The least size in bytes.
     pub size_min: u64,
-    /// The largest.
+    /// Largest size in bytes.
     pub size_max: u64,
     /// The first time of the last change of content: nanoseconds since 1970.
     pub mtime_min_ns: i64,
-    /// The last.
+    /// Latest modification time, in nanoseconds since 1970.
     pub mtime_max_ns: i64,
     /// `CHITON_FIND_NAME` and the others.
     pub by: u32,

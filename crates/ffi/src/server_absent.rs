@@ -4,7 +4,7 @@ use chiton_client::Client;
 
 use crate::last::Failure;
 
-/// There is none.
+/// Has no value, since no server runs in this process.
 pub(crate) enum Inside {}
 
 pub(crate) fn open(_data: &str) -> Result<(Client, Inside), Failure> {

@@ -18,17 +18,17 @@ pub(crate) const NO_JOB: u64 = 0;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct TreeJob {
-    /// Its number.
+    /// Number of the job on its server.
     pub id: u64,
     /// Names that are done.
     pub names: u64,
-    /// Number of refusals.
+    /// Number of refusals so far.
     pub refused: u64,
     /// Time since it began, in milliseconds.
     pub age_ms: u64,
     /// Of a job of `chiton_start_usage` that is done.
     pub usage: Usage,
-    /// The user.
+    /// User id of the user who started it.
     pub uid: u32,
     /// `CHITON_JOB_RUNNING` and the others.
     pub state: c_int,

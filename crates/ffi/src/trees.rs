@@ -28,7 +28,7 @@ pub struct Usage {
     pub allocated: u64,
     /// Inodes that are no directories.
     pub files: u64,
-    /// Directories.
+    /// Number of directories.
     pub dirs: u64,
 }
 
