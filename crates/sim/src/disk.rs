@@ -52,7 +52,7 @@ pub struct DiskFaults {
 }
 
 impl DiskFaults {
-    /// No faults.
+    /// A disk without faults.
     pub const GOOD: DiskFaults = DiskFaults {
         slowness: 1,
         place_silent: 0,

@@ -40,13 +40,11 @@ pub struct Handle(pub u32);
 pub enum Action {
     Mkdir {
         path: String,
-        /// The requested permissions.
         mode: u16,
     },
     /// A new regular file with this content, in one operation; refused if the name is taken.
     Create {
         path: String,
-        /// The whole content.
         content: Vec<u8>,
     },
     /// A new symbolic link.
@@ -192,7 +190,6 @@ pub enum Action {
         path: String,
         name: String,
     },
-    /// Lists a directory.
     List {
         path: String,
     },
@@ -281,13 +278,12 @@ pub struct Seen {
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Success without content.
     Done,
     /// Success; the attributes of the created, opened, changed or named inode.
     Attr(Seen),
     /// Bytes read, a link's target, an attribute's value.
     Bytes(Vec<u8>),
-    /// Bytes written.
+    /// Number of bytes that were written.
     Written(u64),
     /// Names, sorted, with their inodes.
     Names(Vec<(String, Ino)>),
@@ -296,7 +292,7 @@ pub enum Answer {
     Refused(Refusal),
 }
 
-/// An event.
+/// An event of a run: a call, its return, or a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// A client begins a call.
@@ -390,7 +386,7 @@ pub enum Happened {
     ServerPaused {
         server: ServerId,
     },
-    /// See [`Happened::ServerPaused`].
+    /// The server that [`Happened::ServerPaused`] paused runs again.
     ServerResumed {
         server: ServerId,
     },

@@ -46,7 +46,7 @@ pub enum Broken {
 /// The counts and the fault of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Searched {
-    /// Different states.
+    /// Number of different states that were reached.
     pub states: usize,
     /// Ends at which the judge looked.
     pub ends: usize,

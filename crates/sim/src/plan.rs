@@ -42,11 +42,9 @@ pub const VISITS: &str = "/theirs/x";
 pub const THINGS: u64 = 3;
 /// Files that are written and read as a whole by all: `/note0` and on.
 pub const NOTE: &str = "/note";
-/// Number of notes.
 pub const NOTES: u64 = 2;
 /// Files to which all append records: `/tail0` and on.
 pub const TAIL: &str = "/tail";
-/// Number of tails.
 pub const TAILS: u64 = 2;
 /// Bytes of a note: all versions are of one length.
 const NOTE_BYTES: usize = 16;
@@ -54,7 +52,6 @@ const NOTE_BYTES: usize = 16;
 /// How stores and clocks are, for a whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Number of plates.
     pub plates: u16,
     /// Names at which the server splits a directory over the plates, if it does.
     pub split_at: Option<u64>,
@@ -172,7 +169,7 @@ pub enum Fault {
     },
     SlowDisk {
         time: Duration,
-        /// The factor.
+        /// Factor by which the disk is slower.
         slowness: u32,
     },
     /// Operations of storage get no answer.
@@ -224,12 +221,11 @@ impl Plan {
     }
 }
 
-/// A whole run.
+/// The plan of a whole run, which the seed determines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// For all that is drawn while it runs.
     pub seed: u64,
-    /// The constant settings.
     pub setup: Setup,
     /// The steps of each client.
     pub clients: Vec<Vec<Step>>,

@@ -225,7 +225,7 @@ impl Cluster {
         }
     }
 
-    /// The whole run.
+    /// Runs the plan from its start to the end of the healing.
     fn live(self: &Arc<Cluster>) -> Result<(), Violation> {
         *self.info.lock() = Some(format(&self.rig));
         self.start();

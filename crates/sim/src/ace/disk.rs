@@ -82,7 +82,7 @@ impl Write {
 pub(crate) enum Tail {
     Kept,
     Forgotten,
-    /// This many bytes.
+    /// Only the first so many bytes reached the disk.
     Torn(usize),
     /// All bytes, but the sectors of the first half of them are zeros: written out of order.
     Zeroed,

@@ -293,7 +293,7 @@ impl Machine {
         self.server.clone()
     }
 
-    /// The client dies.
+    /// Kills the client.
     pub(super) fn lose_client(self) -> Lost {
         drop(self.client);
         Lost { server: self.server, live: self.live, history: self.history }

@@ -36,7 +36,7 @@ pub enum DeedAnswer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deed {
     pub by: u32,
-    /// Its unique effect.
+    /// A text that only this operation writes: it shows how often it was carried out.
     pub token: String,
     pub answer: DeedAnswer,
 }

@@ -82,7 +82,6 @@ impl Holders {
         }
     }
 
-    /// The other holders.
     fn others(
         &self,
         session: SessionId,

@@ -28,7 +28,7 @@ use crate::history::Violation;
 
 const CHECKER: &str = "linearizability";
 
-/// The sequential specification.
+/// The sequential specification that a history is checked against.
 pub trait Spec {
     type State: Clone + Eq + Hash;
     type Call: Debug;

@@ -61,7 +61,7 @@ pub enum Step {
     Leave(usize),
     /// An administrator ends it by force; its changes become a branch, on which the client continues.
     EndByForce(usize),
-    /// Waits, in milliseconds.
+    /// Waits for so many milliseconds.
     Wait(u64),
     /// From here on, one after the other.
     Arm(Vec<Arm>),

@@ -24,7 +24,6 @@ use super::acts::marks_of;
 use super::view::{Entry, Touched, View};
 use crate::tree::Node;
 
-/// A finished merge.
 pub(super) struct Merge<'a> {
     pub(super) ours: &'a View,
     pub(super) theirs: &'a View,

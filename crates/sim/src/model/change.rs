@@ -68,16 +68,14 @@ pub enum Change {
     /// Ranges of a file get new bytes; it is `size` long afterwards, at least.
     Write {
         ino: Ino,
-        /// Offsets and bytes.
+        /// Pieces of content, each with its offset.
         pieces: Vec<(u64, Vec<u8>)>,
         size: u64,
     },
     /// A range reads as zeros, as far as the file goes.
     Punch {
         ino: Ino,
-        /// First byte.
         offset: u64,
-        /// Bytes.
         len: u64,
     },
     /// Bytes of one file become bytes of another (or elsewhere in the same).
@@ -88,7 +86,6 @@ pub enum Change {
         to: Ino,
         /// First byte in it.
         to_offset: u64,
-        /// Bytes.
         len: u64,
     },
     Truncate {
@@ -108,7 +105,7 @@ pub enum Change {
     Xattr {
         ino: Ino,
         name: String,
-        /// Value; `None` removes.
+        /// The new value; `None` removes the attribute.
         value: Option<Vec<u8>>,
     },
     /// Sets or removes an access control list. The entries of an access list for owner, mask and others are also in

@@ -33,7 +33,6 @@ pub enum Deed {
         one: usize,
         other: usize,
     },
-    /// Makes a directory.
     Mkdir {
         in_: usize,
         name: &'static str,
@@ -108,7 +107,7 @@ const THREE: &[Entry] = &[dir(0), dir(0), dir(0), file(1), file(2), file(3)];
 /// Three directories of the root, and a directory in each.
 const TREES: &[Entry] = &[dir(0), dir(0), dir(0), dir(1), dir(2), dir(3)];
 
-/// Two calls.
+/// Scenarios of two concurrent calls.
 pub const PAIRS: &[Shape] = &[
     Shape { name: "into-each-other", entries: PAIR, calls: &[mv(1, 2, "x"), mv(2, 1, "x")] },
     Shape { name: "below-each-other", entries: TWO, calls: &[mv(1, 4, "x"), mv(2, 3, "x")] },
@@ -213,7 +212,7 @@ pub const LOOKS: &[Shape] = &[
     },
 ];
 
-/// Three calls.
+/// Scenarios of three concurrent calls.
 pub const TRIPLES: &[Shape] = &[
     Shape {
         name: "circle",

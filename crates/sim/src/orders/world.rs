@@ -47,7 +47,7 @@ pub(super) struct World {
     added: u64,
     commits: Commits,
     broken: Option<Broken>,
-    /// Moments so far.
+    /// The present time: the number of steps so far.
     pub(super) now: u64,
     /// All that happened, if it is to be shown.
     pub(super) trace: Option<Vec<String>>,

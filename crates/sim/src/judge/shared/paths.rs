@@ -137,7 +137,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The tops, empty.
+    /// The top directories, without entries.
     fn new() -> Tree {
         let dirs = (0..TOPS as usize).map(|top| (top, BTreeMap::new())).collect();
         Tree { dirs, calls: BTreeMap::new() }

@@ -38,7 +38,6 @@ impl Ledger {
         self.life.returned(call, answer).map_err(|wrong| wrong.what)
     }
 
-    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.life.entries().len()
     }
