@@ -212,7 +212,7 @@ impl Act {
     }
 }
 
-/// A task of it.
+/// One of the tasks that mdtest runs side by side.
 pub(crate) struct MdtestTask<'a> {
     load: &'a Mdtest,
     steps: Vec<Step>,

@@ -46,7 +46,7 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The ratio that we want, at least.
     pub target: Option<f64>,
-    /// The limiting resource.
+    /// The resource that limits the rate.
     pub bound_by: String,
     /// Rounds that it is the median of.
     pub runs: usize,

@@ -159,7 +159,6 @@ impl Tree {
         self.dirs.contains(path) || self.files.contains(path)
     }
 
-    /// Names in it.
     pub(crate) fn len(&self) -> usize {
         self.dirs.len() + self.files.len()
     }

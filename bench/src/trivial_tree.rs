@@ -62,7 +62,6 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Only a root.
     pub(crate) fn with_root(attr: FileAttr) -> Tree {
         let root = Inode { attr, opens: 0, body: Body::Directory(HashMap::new()) };
         Tree { inodes: HashMap::from_iter([(attr.ino.0, root)]), next: attr.ino.0 + 1 }

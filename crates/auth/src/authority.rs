@@ -56,7 +56,7 @@ pub struct Authority {
     certificate: String,
 }
 
-/// A new certificate.
+/// A certificate that was just signed.
 #[derive(Debug)]
 pub struct Issued {
     pub certified: Certified,

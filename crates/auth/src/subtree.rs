@@ -39,7 +39,7 @@ impl Subtree {
         &self.0
     }
 
-    /// For a URI.
+    /// The path with `%` escapes, as a URI needs it.
     pub(crate) fn escaped(&self) -> String {
         let mut escaped = String::with_capacity(self.0.len());
         for byte in self.0.bytes() {

@@ -96,7 +96,7 @@ impl Tool {
 /// A process in the foreground; killed when dropped.
 struct Process {
     child: Child,
-    /// Of a mount.
+    /// Mount point, for a process that is a mount.
     place: PathBuf,
 }
 
@@ -279,7 +279,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A kill -9.
+    /// Kills a server as `kill -9` does.
     pub(crate) fn kill_server(&mut self, number: usize) {
         drop(self.servers[number].process.take());
     }
@@ -322,7 +322,7 @@ impl Cluster {
         serde_json::from_str(&said).map_err(|e| format!("the status: {e}"))
     }
 
-    /// Of the map.
+    /// Epoch of the cluster map.
     pub(crate) fn epoch(&self) -> Result<u64> {
         self.status_of_all()?["epoch"].as_u64().ok_or_else(|| "the status has no epoch".to_owned())
     }

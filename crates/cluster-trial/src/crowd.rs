@@ -65,7 +65,7 @@ struct Names {
 
 struct Worker<'a> {
     crowd: &'a Crowd<'a>,
-    /// The mount.
+    /// The mount point that it works in.
     root: &'a Path,
     number: usize,
     round: usize,

@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// One that happened.
+/// A fault that was injected.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,

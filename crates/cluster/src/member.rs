@@ -43,7 +43,7 @@ pub type OnEnd = Arc<dyn Fn(Ended) + Send + Sync>;
 /// How a server joins a cluster.
 #[derive(Clone)]
 pub struct MemberOptions {
-    /// Where it listens.
+    /// The addresses at which it listens.
     pub listen: Vec<Address>,
     /// Where others reach it, the best first. The first address identifies the server in the map. Empty: the addresses of `listen`.
     pub advertise: Vec<Address>,
@@ -68,7 +68,7 @@ pub enum MemberError {
         monitor: u64,
         found: u64,
     },
-    /// In words.
+    /// Any other failure, in words.
     Failed(String),
 }
 

@@ -51,7 +51,6 @@ pub(crate) fn make(parent: Ino, text: &str, make: Make, mode: u16) -> Op {
     Op::Make { parent, name: name(text), make, mode: Mode(mode) }
 }
 
-/// An empty file.
 pub(crate) fn empty() -> Make {
     Make::File { content: Vec::new() }
 }
@@ -255,7 +254,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Ends one open.
+    /// Ends one of the opens of a file.
     pub(crate) fn close(&self, ino: Ino) -> Outcome {
         match self.client.server.ask(ino, &Cred::ROOT, Call::Closed { inos: vec![ino] })? {
             Ok(Answer::Done) => Ok(()),
@@ -263,7 +262,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Makes these files.
+    /// Creates `count` files whose names begin with `prefix`.
     pub(crate) fn files(&self, dir: Ino, prefix: &str, count: usize) -> Outcome<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for n in 0..count {

@@ -41,7 +41,7 @@ pub(crate) fn same<T: PartialEq + Debug>(step: &str, expected: T, seen: T) -> Ou
     }
 }
 
-/// It is so.
+/// Fails the step unless `is_so`.
 pub(crate) fn holds(step: &str, is_so: bool, expected: &str, seen: impl Debug) -> Outcome {
     if is_so { Ok(()) } else { Err(failed(step, expected, format!("{seen:?}"))) }
 }

@@ -34,7 +34,7 @@ pub enum Verdict {
     NotApplicable(String),
 }
 
-/// A clause, checked.
+/// A clause, and the outcome of its checks.
 #[derive(Clone, Debug)]
 pub struct Checked {
     pub clause: &'static Clause,

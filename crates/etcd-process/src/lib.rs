@@ -101,7 +101,6 @@ impl Etcd {
         self.running(member).pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Kills a member.
     pub fn kill(&mut self, member: usize) {
         drop(self.members[member].running.take());
     }

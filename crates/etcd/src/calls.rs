@@ -14,7 +14,7 @@ use crate::address::EtcdAddress;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one member may take to answer. Elections take about a second.
 const TRY: Duration = Duration::from_secs(2);
-/// Between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 /// A connection is checked when it was silent for so long, and is over if nothing comes in the same time.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);

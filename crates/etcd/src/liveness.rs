@@ -17,7 +17,7 @@ pub(crate) struct EtcdLiveness {
 }
 
 impl EtcdLiveness {
-    /// `seconds`: as granted.
+    /// `seconds`: the time to live that etcd granted.
     pub(crate) fn new(shared: Arc<Shared>, id: u64, lease: i64, seconds: i64) -> EtcdLiveness {
         let valid_for = Duration::from_secs(seconds.max(0).unsigned_abs());
         EtcdLiveness { shared, id, lease, valid_for }

@@ -48,7 +48,7 @@ pub(crate) struct Row<'a> {
 pub(crate) struct Wanted {
     pub(crate) dir: Ino,
     pub(crate) offset: u64,
-    /// With attributes.
+    /// READDIRPLUS: entries come with their attributes.
     pub(crate) plus: bool,
     /// About so many rows fit the reply.
     pub(crate) rows: usize,

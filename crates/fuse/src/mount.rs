@@ -180,7 +180,6 @@ impl Mount {
         Ok(Mount { attached, kernel, dispatch: Some(dispatch), end })
     }
 
-    /// The mount point.
     pub fn dir(&self) -> &Path {
         &self.attached.dir
     }
@@ -282,7 +281,6 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// The mount point.
     pub fn dir(&self) -> &PathBuf {
         &self.attached.dir
     }

@@ -67,7 +67,7 @@ pub(crate) enum Waiting {
     Still,
     /// A signal is pending that it would act on (or die of).
     Signalled,
-    /// It has exited.
+    /// The process has exited.
     Gone,
     /// It is in a namespace that we cannot see.
     Unknown,

@@ -189,7 +189,6 @@ impl Router {
         within
     }
 
-    /// An open realm.
     fn slot_where(&self, is_it: impl Fn(&Slot) -> bool) -> Option<Arc<Slot>> {
         self.find_slot(|slot| is_it(slot).then(|| slot.clone()))
     }

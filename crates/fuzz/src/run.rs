@@ -30,9 +30,9 @@ pub struct Failure {
     pub target: &'static str,
     /// The seed that makes the input.
     pub seed: u64,
-    /// The failure.
+    /// The message of the panic.
     pub why: String,
-    /// The failing input.
+    /// The input that causes it.
     pub input: Vec<u8>,
 }
 

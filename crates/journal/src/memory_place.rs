@@ -27,7 +27,6 @@ struct Segment {
 }
 
 impl MemoryPlace {
-    /// An empty place.
     pub fn new(shape: Shape) -> MemoryPlace {
         MemoryPlace { shape, state: Mutex::new(State::default()) }
     }

@@ -19,7 +19,6 @@ use crc32c::crc32c;
 
 use crate::damage::Cause;
 
-/// Bytes of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
 /// In a place of whole segments, this many numbers after a writer's first segment (its claim, a header alone) are
 /// never used. Puts of the earlier writer may land at any later time. They find their number taken by the claim, or

@@ -35,7 +35,7 @@ pub enum SegmentState {
 #[derive(Clone, Debug)]
 pub struct SegmentNote {
     pub number: u64,
-    /// Size in bytes.
+    /// Size of the segment in bytes.
     pub bytes: u64,
     pub state: SegmentState,
     /// Its header, if that can be read.
@@ -82,9 +82,9 @@ pub struct Survey {
     /// The last position that a header states to be durable.
     pub witnessed: Position,
     pub epoch: Epoch,
-    /// Whole frames.
+    /// Number of whole frames.
     pub frames: u64,
-    /// Their events.
+    /// Number of events in these frames.
     pub events: u64,
     /// The damage, in order.
     pub flaws: Vec<Flaw>,

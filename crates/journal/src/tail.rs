@@ -286,7 +286,6 @@ impl Tail {
         self.hooks.on_durable(durable);
     }
 
-    /// Wakes all waiters.
     fn tell_waiters(&self) {
         // A waiter that has checked and does not sleep yet holds the gate.
         drop(self.gate.lock());

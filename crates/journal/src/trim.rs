@@ -44,7 +44,6 @@ impl Catalog {
         self.add(number, first);
     }
 
-    /// Adds a segment.
     pub(crate) fn add(&self, number: u64, first: Position) {
         let mut segments = self.0.lock();
         segments.void.remove(&number);

@@ -100,17 +100,29 @@ pub struct MapIncrement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapError {
     /// The increment belongs to a map of another epoch: fetch the increments between, or the whole map.
-    Epoch { map: u64, from: u64, to: u64 },
-    /// No such plate.
+    Epoch {
+        map: u64,
+        from: u64,
+        to: u64,
+    },
     Plate(u32),
-    /// No such server.
     Server(u64),
     /// The server to be removed owns this plate, or is about to: move the plate first.
-    Owns { server: u64, plate: u32 },
+    Owns {
+        server: u64,
+        plate: u32,
+    },
     /// The map has a server under another id than its own.
-    Key { key: u64, id: u64 },
+    Key {
+        key: u64,
+        id: u64,
+    },
     /// Something is too large.
-    Limit { what: &'static str, found: usize, most: usize },
+    Limit {
+        what: &'static str,
+        found: usize,
+        most: usize,
+    },
     /// The bytes are no JSON of this type.
     Malformed(String),
 }

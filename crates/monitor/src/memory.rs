@@ -27,9 +27,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     map: Option<ClusterMap>,
-    /// The newest last.
+    /// Changes of the map, the newest last.
     increments: VecDeque<MapIncrement>,
-    /// The newest first.
+    /// Changes that administrators made, the newest first.
     audit: VecDeque<AuditLine>,
     servers: BTreeMap<u64, Registration>,
     /// The number of registrations so far.

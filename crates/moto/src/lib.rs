@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Access key and secret that every client of it may use; moto takes any.
 pub const CREDENTIALS: (&str, &str) = ("chiton-test", "chiton-test-secret");
 
-/// A running service.
+/// A running moto. Dropping the value kills it.
 #[derive(Debug)]
 pub struct Moto {
     child: Child,

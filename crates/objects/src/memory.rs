@@ -111,7 +111,7 @@ impl MemoryObjects {
         self.state.lock().full = full;
     }
 
-    /// Drops unsynced changes.
+    /// Drops the changes that were not synced, as a crash does.
     pub fn crash(&self) {
         self.crash_keeping(|_| false);
     }

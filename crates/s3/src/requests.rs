@@ -27,7 +27,7 @@ impl Requests {
     /// Kinds, as price lists have them. A `put` is also a part of a large upload, and a copy.
     pub const KINDS: [&str; 5] = ["get", "put", "list", "delete", "head"];
 
-    /// All so far.
+    /// The requests of this process so far.
     pub fn so_far() -> Requests {
         Requests {
             counts: std::array::from_fn(|kind| COUNTS[kind].load(Relaxed)),

@@ -39,7 +39,7 @@ pub(crate) struct Size {
 pub(crate) struct Figure {
     what: String,
     unit: &'static str,
-    /// In order.
+    /// The measured values, ascending.
     values: Vec<f64>,
     /// The limit, and the share of the values that have to keep it.
     goal: Option<(f64, Share)>,

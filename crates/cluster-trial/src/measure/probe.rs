@@ -31,7 +31,6 @@ pub(crate) struct Call {
 pub(crate) type Calls = BTreeMap<PlateId, Vec<Call>>;
 
 impl Probes {
-    /// Makes the directories.
     pub(crate) fn prepare(client: &Client, monitor: &dyn Monitor) -> Result<Probes> {
         let count = monitor.map().map_err(|e| e.to_string())?.plates.len();
         let count = u16::try_from(count).map_err(|e| format!("plates: {e}"))?;

@@ -30,7 +30,7 @@ pub enum ControlRequest {
         /// Any inode in the subtree.
         ino: u64,
     },
-    /// Resolves a conflict.
+    /// Resolves a conflict of a decoupled subtree: one side's version is kept.
     Resolve {
         /// A directory in the subtree.
         ino: u64,
@@ -39,7 +39,7 @@ pub enum ControlRequest {
         /// Copies the version of the others here; otherwise keeps ours.
         theirs: bool,
     },
-    /// Ends the decoupling.
+    /// Ends the decoupling; `how` decides what becomes of unmerged changes.
     GiveBack {
         /// Any inode in the subtree.
         ino: u64,

@@ -26,7 +26,7 @@ pub(crate) struct PathStep {
     pub(crate) dir: Attr,
     /// The directory that it leads to; none: the decoupled root.
     pub(crate) next: Option<Attr>,
-    /// The decoupled root.
+    /// Root of the decoupled subtree.
     pub(crate) root: Ino,
 }
 

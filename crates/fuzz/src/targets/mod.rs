@@ -15,7 +15,7 @@ pub struct Target {
     pub name: &'static str,
     /// Reads; true if the input was right. Must not panic.
     pub run: fn(&[u8]) -> bool,
-    /// Valid inputs.
+    /// Valid inputs, from which the fuzzer begins.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Makes checksums right, or they would be all that is tried.
     pub repair: fn(&mut [u8], &mut Random),
