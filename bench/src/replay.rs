@@ -139,7 +139,7 @@ struct Order {
     followers: Vec<Vec<u32>>,
 }
 
-/// What happened to a path so far in the trace.
+/// The state of a path at this point of the trace.
 #[derive(Default)]
 struct Touched {
     change: Option<u32>,

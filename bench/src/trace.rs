@@ -14,7 +14,7 @@ use std::fmt;
 
 use chiton_runtime::{SeededWorld, World as _};
 
-/// What an operation does to its path.
+/// The effect of an operation on its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Lookup,
@@ -210,7 +210,7 @@ impl Generator {
     fn new(operations: u64, seed: u64) -> Generator {
         let total: u64 = Kind::ALL.iter().map(|(.., count)| count).sum();
         let mut left = Kind::ALL.map(|(_, _, count)| (count * operations).div_ceil(total));
-        // What rounding up added is taken from the most frequent one.
+        // The most frequent operation gives up the share that rounding up added.
         left[0] = left[0].saturating_sub(left.iter().sum::<u64>().saturating_sub(operations));
         let files = (operations / OPERATIONS_A_FILE).max(left[Kind::Unlink as usize] + 4);
         let dirs: Vec<String> = (0..files.div_ceil(FILES_A_DIR))

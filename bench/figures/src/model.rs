@@ -35,7 +35,7 @@ impl Work {
     }
 }
 
-/// What an operation costs.
+/// The cost of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     pub(crate) client: Work,
@@ -98,7 +98,7 @@ struct Message {
     names: u32,
 }
 
-/// What occupies a processor.
+/// The work that occupies a processor.
 #[derive(Clone, Copy, Debug)]
 enum Task {
     Prepare(u32),

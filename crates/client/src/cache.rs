@@ -117,7 +117,7 @@ impl Cache {
         self.parts.place(dir, name)
     }
 
-    /// The same, if it was so all the time since then: what an answer says of the name is of this inode.
+    /// The same, if it was so all the time since then: an answer about the name is about this inode.
     pub(crate) fn place_since(&self, since: Since, dir: Ino, name: &Name) -> Option<Ino> {
         let place = self.place(dir, name);
         (self.parts.generation() == since.parts).then_some(place)

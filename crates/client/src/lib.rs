@@ -1,4 +1,4 @@
-//! The client library: what programs, tools and the mount stand on.
+//! The client library, on which programs, tools and the mount stand.
 //!
 //! ```text
 //!   path calls, batches ─┐
@@ -50,8 +50,8 @@
 //! - [`data`]: the content of files.
 //! - `core` and the caches under leases: `cache`, `complete_dirs`, `kernel_dentries`, `exclusion_cache`, `cache_invalidation`.
 //! - `write_behind`: operations that the client acknowledges itself.
-//! - [`Service`] (`service`): what answers calls. `connected` with `session`, `link`, `remote_call`: a plate at the other end of a socket
-//!   (`wire`, `dial`). [`Routed`]: several plates (`reached`, `part_lists`, `plate_inodes`).
+//! - [`Service`] (`service`): answers calls. `connected` with `session`, `link`, `remote_call`: a plate at the
+//!   other end of a socket (`wire`, `dial`). [`Routed`]: several plates (`reached`, `part_lists`, `plate_inodes`).
 //! - Recalls: `recall_pool`, `recall_handler`, `recall_inbox`, [`Recalls`].
 
 #![warn(missing_docs)]

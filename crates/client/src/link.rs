@@ -390,8 +390,8 @@ fn wait_for(shared: &Arc<Link>, wire: Arc<dyn Wire>, generation: u64, unanswered
     drop(thread::spawn("chiton-resent", body).expect("a thread can be started"));
 }
 
-/// Puts the blocks again that the server may have lost with its last boot: what names them comes after. One that cannot
-/// be put makes this attempt fail: the block is nowhere else.
+/// Puts the blocks again that the server may have lost with its last boot; operations that name
+/// them follow. One that cannot be put makes this attempt fail: the block is nowhere else.
 fn put_again(shared: &Link, wire: &dyn Wire) -> Result<(), Lost> {
     let (boot, puts) = {
         let session = &shared.state.lock().session;
@@ -400,7 +400,7 @@ fn put_again(shared: &Link, wire: &dyn Wire) -> Result<(), Lost> {
     for put in puts {
         let reply = wire.call(&put).map_err(|_| Lost)?;
         if reply.result == Err(Failure::Refused(Refusal::NotPermitted)) {
-            // Of a decoupling that the server has forgotten, or whose end it knows of: what names it is refused too.
+            // Of a decoupling that the server has forgotten, or whose end it knows of: operations that name it are refused too.
             shared.state.lock().session.blocks.forget(&put);
             continue;
         }

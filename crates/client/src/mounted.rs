@@ -47,8 +47,7 @@ impl Client {
         self.files.write_back(caller, fh, offset, bytes)
     }
 
-    /// True if the content of `ino` is cached here under a lease that is unbroken so far: what the kernel read of it
-    /// is still true.
+    /// True if the content of `ino` is cached here under a lease that is unbroken so far, so the kernel's copy is still valid.
     pub fn has_content(&self, ino: Ino) -> bool {
         self.files.size(ino).is_some()
     }

@@ -247,7 +247,7 @@ impl Client {
         results
     }
 
-    /// Whether an operation may go to the server past the layer of open files; what that layer has to send first, is sent.
+    /// Whether an operation may go to the server past the layer of open files. Content that this layer has to send first is sent.
     fn may_be_batched(&self, op: &Op) -> Result<(), Refusal> {
         match op.batched() {
             Batched::AtOnce => Ok(()),

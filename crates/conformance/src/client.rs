@@ -173,7 +173,7 @@ impl Client {
                 sum.mtime = sum.mtime.max(attr.mtime);
                 sum.ctime = sum.ctime.max(attr.ctime);
             }
-            // It may have got parts meanwhile: what they have by now was counted twice, or not at all.
+            // It may have got parts meanwhile: their names were counted twice, or not at all.
             if !self.learn(ino)? {
                 return Ok(Ok(sum));
             }

@@ -32,7 +32,7 @@ pub struct Target {
 pub enum SuiteError {
     /// There is no connection to the server.
     Open(OpenError),
-    /// The scratch directory cannot be made, or not removed: what was done, and what happened.
+    /// The scratch directory cannot be made, or not removed: the step, and its failure.
     Scratch(String),
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - A directory of theirs comes with all that is in it, where none is here, and with the directories above it.
-//! - A directory of ours gives way to something else only if ours changed nothing in it, and others have nothing of it elsewhere: what the user
-//!   did not ask about stays.
+//! - A directory of ours gives way to something else only if ours changed nothing in it,
+//!   and others have nothing of it elsewhere: files that the user did not name stay.
 
 use chiton_client::Client;
 use chiton_types::{Attr, Kind, Refusal};

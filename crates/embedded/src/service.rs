@@ -1,7 +1,7 @@
 //! A service in this process: calls are carried out on the calling thread, and end with the server.
 //!
 //! Invariants:
-//! - Nothing is numbered, kept or sent again: what dies with the server needs no second try.
+//! - Nothing is numbered, kept or sent again: a client that dies with its server needs no second try.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

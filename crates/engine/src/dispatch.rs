@@ -1,4 +1,4 @@
-//! From a request to its answer: what all calls share, and the calls that are neither operation nor question.
+//! From a request to its answer: the steps that all calls share, and the calls that are neither operation nor question.
 
 use chiton_namespace::{Namespace, WARM_OPS};
 use chiton_types::{Attr, Ino, Kind, Position, Refusal, Seq, SessionId, access};
@@ -307,7 +307,7 @@ impl Clients {
         }
         for lock in locks {
             let owner = check_lock(lock, slot)?;
-            // Nobody can have taken it meanwhile: what is new waits until all have declared theirs.
+            // Nobody can have taken it meanwhile: new requests wait until all clients have declared theirs.
             self.locks.set(owner, lock, None, &mut self.lock_grants);
         }
         Ok(Answer::Done)
@@ -403,7 +403,7 @@ impl Shards {
         answer: Answer,
         m: &Moment,
     ) -> Result<Answer, Stop> {
-        // The policy was found before the operation was carried out; what cannot be found now is not waited for.
+        // The policy was found before the operation was carried out. If it cannot be found now, nothing waits for it.
         if position <= m.durable || !matches!(self.answers_when_durable(place), Ok(true)) {
             return Ok(answer);
         }

@@ -372,7 +372,7 @@ impl Engine {
         let is_born = call.op.makes_inode();
         let changed = |attr: &Attr| if is_born { attr.btime } else { attr.ctime };
         let time = call.former_time().or(attr.as_ref().map(changed)).unwrap_or_default();
-        // Of another inode the client knows nothing by now: what it knew ended with the connection.
+        // Of another inode the client knows nothing by now: its cache ended with the connection.
         let outcome = Outcome { attr, gone: done.gone(), other: None, time };
         let lease = match &outcome.attr {
             Some(attr) if call.leases && self.shards.ns.owns(attr.ino) => {

@@ -262,8 +262,8 @@ impl Engine {
         self.recovery_step(m);
     }
 
-    /// Ends the window if there is nothing more to wait for. Sessions that did not come back end first, and for good:
-    /// what they may still hold is nobody's before a crash can not bring them back.
+    /// Ends the window if there is nothing more to wait for. Sessions that did not come back
+    /// end first, and for good: their leases are free only when no crash can bring them back.
     pub(crate) fn recovery_step(&mut self, m: &Moment) {
         let heard = |id| self.clients.sessions.get(id).map_or(Duration::ZERO, |session| session.heard);
         let Some(recovery) = self.recovery.as_ref().filter(|recovery| recovery.is_over(m.mono, heard)) else {

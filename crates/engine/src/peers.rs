@@ -112,7 +112,7 @@ pub(crate) struct Peers {
     wants_commit: bool,
 }
 
-/// The state of the link to another plate: what it has sent, and what this plate owes it.
+/// The state of the link to another plate: the messages that it has sent, and the effects that this plate owes it.
 #[derive(Default)]
 struct Peer {
     /// Of its start that has greeted this one; 0 if none has.
@@ -343,8 +343,8 @@ impl Engine {
         }
     }
 
-    /// Greets another plate again, although neither has started anew: what was on its way to it may be lost. To be called once it can
-    /// be reached again, before anything else goes there.
+    /// Greets another plate again, although neither has started anew, since messages on their way to
+    /// it may be lost. To be called once it can be reached again, before anything else goes there.
     pub fn greet_peer(&mut self, to: PlateId) {
         // It asks again when it is greeted.
         self.drop_tasks(|task| task.asked_by_peer().is_some_and(|(by, _)| *by == to));

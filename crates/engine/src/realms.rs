@@ -462,7 +462,7 @@ impl RealmHandler<'_> {
         self.shards.realms.claims_ended = self.output.position;
     }
 
-    /// A decoupling ends: what is not merged is dropped.
+    /// A decoupling ends: events that are not merged are dropped.
     pub(crate) fn drop_decoupling(&mut self, id: RealmId) {
         let Some(writer) = self.shards.ns.decoupling(id).map(|d| d.map.writer()) else { return };
         self.end_claim(&Event::DecouplingEnded { id });

@@ -11,10 +11,10 @@
 //! - Nothing new is carried out before the last resend. A client that has not declared, or not sent all that it owes, when the
 //!   window ends has lost its session, and gets that answer. Carried out later, its operations would come after what other
 //!   clients saw without them.
-//! - Operations that were answered come first, in the order of their first positions: what each caller saw still holds. Pending
-//!   operations of write-behind follow, by session, in their session's order: leases kept all other clients away. Then come the
-//!   operations that were never answered, in the order of the starts that got them first. If an answered one is refused, those of
-//!   them go before it that may explain its former answer ([`Resends::explaining`]).
+//! - Operations that were answered come first, in the order of their first positions, so each caller's observations still
+//!   hold. Pending operations of write-behind follow, by session, in their session's order: leases kept all other clients
+//!   away. Then come the operations that were never answered, in the order of the starts that got them first. If an
+//!   answered one is refused, those of them go before it that may explain its former answer ([`Resends::explaining`]).
 //! - A connection that resumes a session declares: its declaration over an earlier connection does not count.
 //! - A client that is gone is not waited for any longer than it may believe its cache: it has no connection to this server,
 //!   although clients of a cluster connect to every plate, and at once. If it comes back all the same, its session is lost.

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - No journalled event rests on a change that is neither journalled nor in a checkpoint. A name never leaves its
-//!   realm; sharing content from such a realm into another is refused (the client copies); what a policy changes,
+//!   realm; sharing content from such a realm into another is refused (the client copies); a change of a policy,
 //!   and the removal of a subtree's root, waits for a checkpoint ([`Shards::settle`]), and so do changes meanwhile.
 //! - Inode numbers are reserved durably at every level.
 

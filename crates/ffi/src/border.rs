@@ -1,4 +1,4 @@
-//! The border: what comes in as pointers, and what must not go out.
+//! The border: arguments come in as pointers, and panics must not go out.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};

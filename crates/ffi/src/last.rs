@@ -18,7 +18,7 @@ impl Failure {
         Failure { errno: refusal.errno().0, text: text.into() }
     }
 
-    /// The file system refused: what was asked for, and why not.
+    /// The file system refused: the request, and the reason.
     pub(crate) fn refused(asked: &str, path: &[u8], refusal: Refusal) -> Failure {
         let path = String::from_utf8_lossy(path);
         Failure::new(refusal, format!("{asked} {path}: {refusal}"))

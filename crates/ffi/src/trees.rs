@@ -1,4 +1,4 @@
-//! Whole trees: what `chiton rm -r`, `cp -r`, `chmod -R`, `chown -R` and `du` do, by path.
+//! Whole trees, by path: the work of `chiton rm -r`, `cp -r`, `chmod -R`, `chown -R` and `du`.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 

@@ -36,8 +36,8 @@
 //! - [`Mount`]: from start to end. `attach`: mount(2) and fusermount3. `end_notice`, `unmount_watch`: the end.
 //! - `shell`: one handler for each FUSE request. `caller`: the credentials of its caller. `panic_guard`: its panics.
 //! - `router`: which client serves an inode. `control`: requests about decoupled subtrees.
-//! - `listing`: the offsets of listings. `listing_pages`: what the kernel had no room for. `listing_replies`: those that
-//!   the kernel may not have read. `listing_use`: whether programs use the attributes.
+//! - `listing`: the offsets of listings. `listing_pages`: entries that the kernel had no room for.
+//!   `listing_replies`: those that the kernel may not have read. `listing_use`: whether programs use the attributes.
 //! - `kernel`, `invalidator`, `moves`: notifications to the kernel. `lock_waits`: waits for locks.
 
 #![allow(

@@ -35,7 +35,7 @@ impl Page {
         &self.entries[self.entries.partition_point(|entry| entry.cookie <= cookie)..]
     }
 
-    /// An entry as it is now; nothing inside if its name is gone. `None`: what became of it is not known.
+    /// An entry as it is now; nothing inside if its name is gone. `None` if its state is not known.
     pub(crate) fn renewed(
         entry: &Listed,
         remembered: impl FnOnce(&Name) -> Option<Lookup>,

@@ -118,7 +118,7 @@ impl<'a> Merge<'a> {
         Ok(MergeStep::Emit)
     }
 
-    /// An access control list as it is stored: what the mode says of it comes with the mode.
+    /// An access control list as it is stored, without the entries that the mode carries.
     fn merge_list(&self, ino: Ino, name: &[u8], value: Option<&[u8]>) -> Result<MergeStep, Fault> {
         let inode = self.state.inode(ino)?;
         let is_held = self.state.xattrs_of(inode)?.is_some_and(|xattrs| xattrs.0.contains_key(name));

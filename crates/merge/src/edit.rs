@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - What an event of ours is applied to is what ours knew when it wrote it: a range of bytes means nothing on other content.
-//! - Attributes that ours sets under `overwrite` on content that theirs wrote are applied to it; what theirs did still stands,
-//!   and is met when ours writes.
+//! - Attributes that ours sets under `overwrite` on content that theirs wrote
+//!   are applied to it. The content of theirs stands until ours writes.
 
 use chiton_model::merge::{Conflict, ConflictKind, Resolution, Settled};
 use chiton_model::{Body, Event, FILE_BYTES_MAX, OldContent, Rows};
@@ -18,7 +18,7 @@ use chiton_types::Kind;
 use crate::{Merge, MergeStep, Skipped};
 
 impl<'a> Merge<'a> {
-    /// Ours changes something that theirs may have changed: what is to be done before, if anything.
+    /// Ours changes something that theirs may have changed. Returns the step that must come before, if any.
     pub(crate) fn meet_edit(&mut self, event: &Event, inode: &Inode) -> Result<Option<MergeStep>, Fault> {
         if !self.is_changed(inode) {
             return Ok(None);
@@ -54,7 +54,7 @@ impl<'a> Merge<'a> {
         }
         let resolution = kind.resolution(self.map.on_conflict());
         if resolution == Resolution::Together && !self.map.is_foreign(inode.attrs_changed()) {
-            // It was reported before; what theirs did to the content stands still.
+            // It was reported before; the content of theirs still stands.
             return Ok(None);
         }
         let path = self.path_to(inode)?;

@@ -222,7 +222,7 @@ impl<'a> Merge<'a> {
         Ok(Ok(Event::Rename { from: parent, from_name: name, to, to_name, ino, kind, over, time }))
     }
 
-    /// Reports a conflict; what to do about it.
+    /// Reports a conflict, and returns its resolution.
     pub(crate) fn conflict(
         &mut self,
         kind: ConflictKind,

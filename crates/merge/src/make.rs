@@ -42,7 +42,7 @@ impl<'a> Merge<'a> {
                 // Both made it, or theirs could not be removed: one directory with the entries of both.
                 let theirs = self.state.inode(slot.ino)?;
                 if self.map.stands(theirs.ino) && !self.is_changed(theirs) {
-                    // Ours removed it, and begins anew: what it had of its own goes, what theirs put into it stays.
+                    // Ours removed it, and begins anew: its own names go, and those that theirs put into it stay.
                     let xattrs = self.state.xattrs_of(theirs)?.into_iter().flat_map(|xattrs| xattrs.0.keys());
                     let removal = |name: &Vec<u8>| Event::Xattr {
                         ino: theirs.ino,

@@ -1,4 +1,4 @@
-//! Redundant events go before a journal is stored or merged: what was created and is gone again.
+//! Redundant events go before a journal is stored or merged: files that were created and removed again leave no event.
 //!
 //! ```text
 //!   make t · write t · rename t → f · (f replaced by) make u · rename u → f     ──▶   make u · rename u → f

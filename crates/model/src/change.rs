@@ -96,8 +96,8 @@ pub enum XattrHow {
 /// New content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The whole content (at most [`crate::INLINE_BYTES_MAX`]), for a file that has no blocks. It may be shorter than the
-    /// file's size: what is missing reads as zeros.
+    /// The whole content (at most [`crate::INLINE_BYTES_MAX`]), for a file that has
+    /// no blocks. It may be shorter than the file's size: the rest reads as zeros.
     Inline(Vec<u8>),
     /// Ranges that change, in ascending order, without overlap; holes punch. A file that was inline so far
     /// loses that content: the extents must cover what is to stay. A block may be named by several extents of

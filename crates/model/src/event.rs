@@ -261,7 +261,7 @@ events! {
         format!("unlink {} in {parent}, inode {ino}{orphan}", quoted(name))
     }}
 
-    /// A name moved; what bore the new name is replaced or exchanged.
+    /// A name moved; an inode that bore the new name is replaced or exchanged.
     4 "rename" Rename {
         /// The inode that bore the new name.
         over: Over,

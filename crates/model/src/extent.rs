@@ -9,8 +9,8 @@ pub const CHUNK_BYTES: u64 = 64 << 20;
 
 /// `len` bytes at `offset` of a file are the bytes from `block_offset` of `block`.
 ///
-/// In an operation an extent whose block is [`BlockId::HOLE`] punches its range.
-/// In a map there are no such extents: what is not mapped is a hole and reads as zeros.
+/// In an operation an extent whose block is [`BlockId::HOLE`] punches its range. In
+/// a map there are no such extents: an unmapped range is a hole and reads as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// First byte in the file.

@@ -1,4 +1,4 @@
-//! A file as it was before others changed it: what a merge makes of it again, so that one side's file wins as a whole.
+//! A file as it was before others changed it. A merge restores that state, so that one side's file wins as a whole.
 //!
 //! ```text
 //!   base ──▶ others write ──▶ Revert (attributes, content as at the base) ──▶ what the decoupled side wrote

@@ -63,8 +63,8 @@ impl Effects {
     }
 }
 
-/// Sets `shared` on every extent whose block stands in more than one of `extents`: what a write that puts one block
-/// in several places of a file (or over a chunk's border) must do before it hands them to [`Chunk::overlay`].
+/// Sets `shared` on every extent whose block stands in more than one of `extents`. A write that puts one block in
+/// several places of a file (or over a chunk's border) must do this before it hands them to [`Chunk::overlay`].
 pub fn share_repeated(extents: &mut [Extent]) {
     // The usual write maps each block once, in one or a few extents: no map of counts for one.
     if extents.len() < 2 {

@@ -120,7 +120,7 @@ impl Namespace {
                 break *self.realms.elsewhere.get(&at).ok_or(Fault::Realm(at))?;
             }
             let inode = self.inode(at)?;
-            // A directory that was removed has nothing below it; what is left of it belongs to nobody's realm.
+            // A directory that was removed has nothing below it; its remains belong to no realm.
             if inode.kind() == Kind::Dir && inode.nlink == 0 {
                 break Ino::ROOT;
             }

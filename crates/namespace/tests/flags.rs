@@ -1,4 +1,4 @@
-//! Immutable and append-only files and directories: what `plan` refuses, by every operation that could change them.
+//! Immutable and append-only files and directories: `plan` refuses every operation that could change them.
 
 use std::collections::BTreeMap;
 

@@ -45,7 +45,7 @@ macro_rules! mechanisms {
         name: $name:literal, aliases: [$($alias:literal),*], role: $role:ident, end: $end:ident,
         arrow: $arrow:literal, gives: $gives:literal, costs: $costs:literal,
     })*) => {
-        /// An arrow of the one picture: what a policy is composed of.
+        /// An arrow of the one picture: policies are composed of mechanisms.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Mechanism { $($(#[$doc])* $variant,)* }
 

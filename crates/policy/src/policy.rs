@@ -1,4 +1,4 @@
-//! The policy that holds for a subtree: what was written, on top of what it inherits.
+//! The policy that holds for a subtree: its own settings, on top of those that it inherits.
 
 use crate::composition::Composition;
 use crate::fault::{Fault, Place};
@@ -224,7 +224,7 @@ impl Policy {
     }
 }
 
-/// The two keys in Table I's order: what carries operations out, what persists, what applies.
+/// The two keys in Table I's order: the mechanisms that carry operations out, persist them, and apply them.
 fn join(
     consistency: &Half<Consistency>,
     durability: &Half<Durability>,

@@ -48,7 +48,7 @@ const PENDING_BYTES_MAX: usize = 64 << 20;
 
 /// The purpose of a plate.
 pub(crate) enum Kind {
-    /// Serves a file system: what changes is checkpointed into its metadata store.
+    /// Serves a file system: changed rows are checkpointed into its metadata store.
     Serving,
     /// Serves a subtree to the client that decoupled it. Rows and inode numbers come from the server of the subtree, and what
     /// changes stays in memory until it is merged.

@@ -28,8 +28,7 @@ pub type OpenMeta = Box<dyn Fn() -> Result<Arc<dyn Metastore>, StoreError> + Sen
 /// The three stores of a plate.
 pub struct Stores {
     pub objects: Arc<dyn Objects>,
-    /// Opens the metadata store. Called at the start, and again after a commit failed: what was committed must be
-    /// there each time.
+    /// Opens the metadata store. Called at the start, and again after a commit failed: committed rows must be there each time.
     pub open_meta: OpenMeta,
     /// The journal's segments.
     pub place: Arc<dyn Place>,
@@ -285,7 +284,7 @@ impl Meta {
     pub(crate) fn reopen(&self) -> Result<(), StoreError> {
         self.views.lock().clear();
         let mut now = self.now.write();
-        // It may be beyond closing; what counts is whether it opens.
+        // It may be beyond closing; only the opening counts.
         let _ = now.close();
         let opened = (self.open)();
         self.is_closed.store(opened.is_err(), Relaxed);

@@ -1,8 +1,7 @@
 //! The client's end of the main channel: one socket, any number of callers.
 //!
 //! - [`Connection::call`]: ask and wait. The calling thread writes and reads the socket itself.
-//! - [`Connection::send`] and [`Connection::wait`]: many requests in flight from one thread; what is sent
-//!   goes out together when a thread waits.
+//! - [`Connection::send`] and [`Connection::wait`]: many requests in flight from one thread. They go out together when a thread waits.
 //! - [`Connection::start`]: a [`Pending`] answer, which is also a future.
 //!
 //! [`crate::mux`] has the workings.

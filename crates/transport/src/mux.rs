@@ -261,8 +261,8 @@ impl Mux {
     }
 
     pub(crate) fn wait(&self, id: u64) -> Result<Reply, ConnectionLost> {
-        // A caller that keeps a window of requests in flight waits for the oldest, which is mostly there: what it
-        // has sent since continues to gather until it really has to wait.
+        // A caller that keeps a window of requests in flight waits for the oldest, which is mostly
+        // there: requests that it has sent since continue to gather until it really has to wait.
         let mut slots = self.slots.lock();
         if slots.in_flight.get(&id).is_some_and(|slot| slot.reply.is_some()) {
             return Ok(slots.remove(id).expect("the reply is there"));

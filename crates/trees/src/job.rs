@@ -195,7 +195,7 @@ impl<'a> Job<'a> {
         JobStatus::from_json(&status).ok_or(Refusal::Io)
     }
 
-    /// Ends it early: what it has done stays. Of a job that is over nothing changes.
+    /// Ends it early; its work so far stays. A job that is over does not change.
     ///
     /// # Errors
     /// As [`Job::find`].

@@ -71,7 +71,7 @@ pub struct Attr {
     pub rdev: u32,
     /// Size in bytes (directories: number of entries times 32; symbolic links: length of the target).
     pub size: u64,
-    /// Bytes allocated: what is inline or in blocks, holes not counted.
+    /// Bytes allocated, inline or in blocks; holes do not count.
     pub allocated: u64,
     /// Time of the last access.
     pub atime: Time,
@@ -93,7 +93,7 @@ pub struct Attr {
 impl Attr {
     /// An access list: the mode alone does not say who may do what.
     pub const ACCESS_LIST: u8 = 1;
-    /// A default list, of a directory: what is made in it inherits that.
+    /// A default list, of a directory: inodes made in it inherit that.
     pub const DEFAULT_LIST: u8 = 2;
     /// Immutable (`chattr +i`): nobody changes content, attributes or names.
     pub const IMMUTABLE: u8 = 4;

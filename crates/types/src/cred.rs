@@ -66,8 +66,7 @@ impl Cred {
         self.privileges.as_ref().map(|privileges| privileges.over_owner(wanted, uid))
     }
 
-    /// Whether these credentials say all that `other` says, and the same: what is decided with `other` is decided alike
-    /// with these.
+    /// Whether these credentials say all that `other` says, and the same: every decision with `other` comes out alike with these.
     pub fn covers(&self, other: &Cred) -> bool {
         let rest = |cred: &Cred| (cred.uid, cred.gid, cred.protected_hardlinks, cred.umask);
         rest(self) == rest(other)

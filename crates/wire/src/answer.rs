@@ -18,7 +18,7 @@ choice! {
         128 Refused(refusal: Refusal)
         /// Ask again with supplementary groups.
         129 NeedGroups
-        /// The session is unknown or expired: what it had buffered is lost (EIO), begin a new one.
+        /// The session is unknown or expired: its buffered content is lost (EIO), and the client begins a new one.
         130 SessionGone
         /// The request breaks the protocol; in words.
         131 Malformed(why: String)

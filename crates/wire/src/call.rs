@@ -85,9 +85,9 @@ choice! {
         6 Closed {
             inos: Vec<Ino>,
         }
-        /// The first request on each connection that resumes a session: what the session has open, and what it has that the
-        /// server may not know. A server that was restarted counts the session as the holder of `dirty` and `names` until it
-        /// gives them back, and answers nothing new before every session that it knows has declared.
+        /// The first request on each connection that resumes a session: the files that the session has open, and the
+        /// state that the server may not know. A server that was restarted counts the session as the holder of `dirty`
+        /// and `names` until it gives them back, and answers nothing new before every session that it knows has declared.
         7 Reopen {
             /// Inode and number of opens.
             opens: Vec<(Ino, u32)> as Vec<(Ino, Fixed)>,

@@ -1,4 +1,4 @@
-//! Which inodes a call looks at or changes: what a decoupling that keeps others out refuses, wherever that is decided.
+//! Which inodes a call looks at or changes. A decoupling that keeps others out refuses calls by that, wherever it is decided.
 //!
 //! Invariants:
 //! - What ends or declares something (closes, unlocks, reopens, commits, blocks) touches nothing: it is never refused.

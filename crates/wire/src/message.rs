@@ -13,8 +13,8 @@
 //! Invariants:
 //! - `decode(encode(m)) == m` for every message within its limits.
 //! - Decoding never panics, and allocates at most a small multiple of the bytes that are there.
-//! - What occurs in every request or in masses (headers, attributes, operations) has fixed offsets; what is rare is written
-//!   with varints. `docs/formats.md`, "Wire protocol", has the layouts; a test compares it with the declarations.
+//! - Fields of every request, and those that occur in masses (headers, attributes, operations), have fixed offsets; rare
+//!   ones are varints. `docs/formats.md`, "Wire protocol", has the layouts; a test compares it with the declarations.
 
 use chiton_model::field::{Code, Sample, Samples};
 use chiton_types::codec::{Malformed, Take};

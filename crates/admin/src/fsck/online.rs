@@ -4,8 +4,8 @@
 //! Of several plates, on one server or on several, each gives a view, and these fit each other ([`crate::cut`]). A change that one plate had
 //! decided and another had not carried out at that moment is carried out in memory here. So nothing that is under way looks like damage.
 //!
-//! Memory: what sorting may take, a page of rows of each plate, the changes that plates owe each other, and of a plate that is owed some
-//! the rows that its start needs.
+//! Memory: the buffers of sorting, a page of rows of each plate, the changes that plates
+//! owe each other, and of a plate that is owed some the rows that its start needs.
 
 use std::sync::Arc;
 

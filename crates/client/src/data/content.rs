@@ -23,7 +23,7 @@ pub(super) enum Content {
     /// The server has not been asked for it.
     #[default]
     Unknown,
-    /// All bytes; what lies between them and the size are zeros.
+    /// All bytes. From their end to the size of the file there are zeros.
     Inline(Vec<u8>),
     /// The map of some chunks.
     Blocks(Chunks),

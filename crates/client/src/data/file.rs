@@ -90,7 +90,7 @@ pub(super) struct Inner {
     pub(super) recalling: bool,
     /// Recalls that are not acknowledged: the server counts this client as a holder.
     pub(super) yielding: u32,
-    /// Clones into the file that are under way: what is known of its content may be old already.
+    /// Clones into the file that are under way: its known content may be stale already.
     pub(super) cloning: u32,
     pub(super) recalls: u64,
     pub(super) changes: u64,

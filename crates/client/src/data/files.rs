@@ -139,7 +139,7 @@ impl Files {
             let is_changed = self.changes.recalled_since(changes, ino);
             let mut is_current = !is_changed && position >= inner.attr.position;
             if self.options.data != DataMode::Linearizable {
-                // Close-to-open: what was cached holds if nobody has changed the file since.
+                // Close-to-open: cached content holds if nobody has changed the file since.
                 inner.lease = LeaseMode::None;
                 inner.grant(LeaseMode::None, attr);
             } else if is_changed {
@@ -359,7 +359,7 @@ impl Files {
                 open.push(file.ino);
             }
             inner.lease = LeaseMode::None;
-            // Positions of two starts of a server cannot be compared: what comes next is news, whatever its position.
+            // Positions of two starts of a server cannot be compared: the next one counts as newer, whatever its value.
             inner.attr.position = Position(0);
             let is_lost =
                 |landed: &BTreeSet<Ino>| inner.is_dirty() || (inner.in_flight && !landed.contains(&file.ino));

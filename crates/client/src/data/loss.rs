@@ -50,7 +50,7 @@ impl Losses {
         self.0.lock().any.take()
     }
 
-    /// The file was emptied: what was lost would be gone.
+    /// The file was emptied, so the lost content would be gone in any case.
     pub(super) fn forget(&self, ino: Ino) {
         self.0.lock().by_file.remove(&ino);
     }

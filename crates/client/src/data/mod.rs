@@ -1,4 +1,4 @@
-//! File data: what `read` and `write` do between the kernel and the object store.
+//! File data: `read` and `write`, between the kernel and the object store.
 //!
 //! ```text
 //!   write ─▶ DirtyBuffer ──(a block is full, or push)──▶ Upload ─▶ BlockIo ─▶ object store

@@ -45,7 +45,7 @@ pub(super) enum Scope {
 
 /// The metadata that are sent with the content.
 struct Stamp {
-    /// Losses of the file before: what fails after another one is lost with the rest, not dirty again.
+    /// Losses of the file before: content whose push fails after another loss is lost with the rest, not dirty again.
     losses: u64,
     mtime: Time,
     kill_setid: bool,
@@ -129,7 +129,7 @@ impl Files {
             upload.again(&self.budget);
         }
         self.seal(&mut inner);
-        // All that is dirty now, and nothing newer: what readers elsewhere see is a state that there was.
+        // All that is dirty now, and nothing newer: readers elsewhere see a state that existed.
         inner.sending = std::mem::take(&mut inner.pending);
         inner.sending.share_repeated();
         let stamp = inner.take_stamp(self.service.session(file.ino));
@@ -152,8 +152,8 @@ impl Files {
         result
     }
 
-    /// Puts what was appended here, and is not sent, where the end of the file is now. To be called whenever attributes may have
-    /// come from the server: what another client had appended before may be lost with that client.
+    /// Moves bytes that were appended here and are not sent to the present end of the file. To be called whenever attributes
+    /// may have come from the server: bytes that another client had appended before may be lost with that client.
     pub(super) fn place_appended(&self, inner: &mut Inner) {
         if self.is_linearizable() {
             inner.move_appended(&self.budget);
@@ -208,7 +208,7 @@ impl Files {
 
     /// Waits until these blocks are stored, helping.
     fn store(&self, file: &Arc<FileState>, uploads: &[Arc<Upload>]) -> Result<(), Refusal> {
-        // One for this thread, the others for the pool; what the pool has not begun, this thread does.
+        // One for this thread, the others for the pool. This thread does those that the pool has not begun.
         for upload in uploads.iter().skip(1).filter(|upload| upload.is_waiting()) {
             self.submit(file, upload.clone());
         }
@@ -450,7 +450,7 @@ impl Inner {
         }
     }
 
-    /// A file that gets blocks loses its inline content: what of it is not overwritten becomes dirty.
+    /// A file that gets blocks loses its inline content: the bytes that are not overwritten become dirty.
     fn leave_inline(&mut self, budget: &super::budget::Budget) {
         let Content::Inline(base) = &mut self.content else { return };
         let base = std::mem::take(base);

@@ -1,4 +1,4 @@
-//! Reading: what hides what, and reading ahead.
+//! Reading: which layer of a file hides which, and reading ahead.
 //!
 //! Invariants:
 //! - One read shows one state of the file as long as its range lies in what one answer of the server covers (a chunk

@@ -192,8 +192,7 @@ impl Each {
         }
     }
 
-    /// Before an operation is sent to the plate that decides it: what write-behind has acknowledged at others is answered, if the
-    /// operation may have to do with it.
+    /// Before an operation is sent to the plate that decides it, other plates answer the pending operations that it may depend on.
     fn settle_others(&self, op: &Op, decider: usize) -> Result<(), CallError> {
         if crosses(self.plates, op) {
             for (at, service) in self.services.iter().enumerate().filter(|(at, _)| *at != decider) {

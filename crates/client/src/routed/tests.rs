@@ -520,7 +520,7 @@ fn commit_asks_plates_at_once() {
     let site = Site::new(done);
     assert_eq!(site.routed.commit(Position(0)), Ok(()));
     assert_eq!(*site.log.lock(), [(0, "asked"), (1, "asked"), (0, "answered"), (1, "answered")]);
-    // Of a file: what this client was answered, and what others wrote to that file.
+    // Of a file: the positions of this client's answers, and of others' writes to that file.
     let of_file = |needs_commit, at: u16| {
         let site = Site::needing(done, needs_commit);
         assert_eq!(site.routed.commit_with(ino(at, 5)), Ok(()));

@@ -26,7 +26,7 @@ fn reply(id: u64, answer: Answer) -> Reply {
 fn what_changed_nothing_is_not_sent_again() {
     let mut session = Session::new(SessionId(1), 1, 1, Position(3));
     let request = |session: &mut Session, call| session.issue(&Cred::ROOT, call);
-    // Before it is one that is not durable: what comes later cannot be settled.
+    // The one before it is not durable, so no later one can be settled.
     let changed = request(&mut session, Call::Op { op: rename("b"), open: false });
     let answer =
         |position| Answer::Op { position, outcome: outcome(), lease: LeaseMode::None, parent_leased: false };

@@ -135,7 +135,8 @@ impl Attempt<'_> {
         Some(attr)
     }
 
-    /// A change of a file that was made under a lease on its name that is still held. `known`: what the caller knows of it.
+    /// A change of a file that was made under a lease on its name that is
+    /// still held. `known`: the state of the file as the caller knows it.
     fn change(&self, held: &mut Held, op: &Op, known: &Attr, time: Time) -> Option<Attr> {
         let made = held.made_here(known.ino)?;
         // The cache knows what else was changed.

@@ -199,7 +199,7 @@ impl Engine {
         Ok(Answer::Done)
     }
 
-    /// Follows it as far as this plate has it; what the answer rests on, and the answer.
+    /// Follows it as far as this plate has it. Returns the walk, with the rows that the answer rests on, and the answer.
     fn walk_on(
         &mut self,
         (number, walk): (u64, &Walk),

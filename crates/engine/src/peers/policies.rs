@@ -54,7 +54,7 @@ impl Peers {
 }
 
 impl Engine {
-    /// A request begins to wait: what it waits for is asked for.
+    /// A request begins to wait, and the plate asks others for what it needs.
     pub(crate) fn ask_for(&mut self, wait: &Wait) {
         if let Wait::Subtree(question) = wait {
             return self.ask_about_subtree(question);

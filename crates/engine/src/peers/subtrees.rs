@@ -26,7 +26,7 @@ use crate::step::Stop;
 use crate::subtree::Said;
 use crate::wait_queue::Wait;
 
-/// Directories looked at for one question on one plate, and questions to other plates: what leads further is outside.
+/// Most directories that one plate looks at for one question, and most questions to other plates: a path that leads further is outside.
 const STEPS_MAX: usize = 4_096;
 
 /// The inode whose plate is asked.

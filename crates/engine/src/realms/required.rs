@@ -3,8 +3,8 @@
 //! Invariants:
 //! - Only changes get that answer, and only from sessions that said that they decouple, of users who may. Other requests are
 //!   served as if the policy were strong.
-//! - Files that were opened for writing before the policy was set are written to their end: what their client holds of them
-//!   has no other place to go.
+//! - Files that were opened for writing before the policy was set are written to
+//!   their end: their client has no other place for the content that it holds.
 
 use chiton_model::{Op, Rows};
 use chiton_namespace::Fault;

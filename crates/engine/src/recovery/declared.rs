@@ -116,7 +116,7 @@ fn a_session_that_does_not_declare_in_time_is_over() {
     assert!(w.engine.recovery.is_none());
 }
 
-/// S4, S26: what was answered took place before all that is declared; what was not answered waits like anything new.
+/// S4, S26: answered operations took place before all declared ones; unanswered operations wait as new ones do.
 #[test]
 fn answered_resends_pass_a_declared_lease_and_unanswered_ones_wait_for_it() {
     let (mut w, ino) = restarted();
@@ -196,8 +196,8 @@ fn an_answered_resend_finds_the_unanswered_one_that_it_rests_on() {
     }
 }
 
-/// S81: what was answered before a crash, and is refused after it because the file was lost that it was about, stays refused when the
-/// refusal does not reach its client. Else it would undo what others have done since.
+/// S81: an operation that was answered before a crash, and is refused after it because its file was lost,
+/// stays refused when the refusal does not reach its client. Else it would undo what others have done since.
 #[test]
 fn a_refused_resend_is_not_carried_out_when_it_is_sent_once_more() {
     let (mut w, _) = restarted();
@@ -286,7 +286,7 @@ fn append(ino: Ino, end: u64, all: &[u8]) -> Call {
     Call::Op { op: Op::Write { ino, body, size, mtime: Time(5), kill_setid: false, hold }, open: false }
 }
 
-/// S16: what was appended goes to the end that the file has when it is pushed; no hole is left of what is lost.
+/// S16: appended bytes go to the end that the file has when they are pushed; lost bytes leave no hole.
 #[test]
 fn a_push_of_what_was_appended_is_placed_at_the_end_of_the_file() {
     let (mut w, ino) = World::two();

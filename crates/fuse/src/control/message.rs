@@ -104,7 +104,7 @@ pub enum ControlReply {
         exit_code: u8,
     },
     Failed {
-        /// The message: what failed, why, and what to do next.
+        /// The message: the failure, its reason, and the next step.
         message: String,
         /// The exit code of the command.
         exit_code: u8,

@@ -189,7 +189,7 @@ impl Peer {
         }
     }
 
-    /// Merges one event; what became of it. `Err`: the policy forbids.
+    /// Merges one event, and returns its outcome. `Err`: the policy forbids it.
     pub(crate) fn merge(
         &mut self,
         event: &Event,

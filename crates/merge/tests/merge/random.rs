@@ -1,4 +1,4 @@
-//! Random operations below the decoupled subtree: what they name is resolved against what is known at the moment.
+//! Random operations below the decoupled subtree: their names are resolved against the state at that moment.
 
 use chiton_model::{AttrChange, Body, Extent, Make, Op, RenameHow, SetTime, XattrHow};
 use chiton_namespace::permission::{ACL_ACCESS, ACL_DEFAULT, Acl, AclEntry, AclTag};

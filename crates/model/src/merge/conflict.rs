@@ -16,7 +16,7 @@ pub enum OnConflict {
     Overwrite = 0,
     /// The merge stops, and merges nothing.
     Abort = 1,
-    /// The decoupled side gets the name; what others did is kept beside it.
+    /// The decoupled side gets the name; the version of the others is kept beside it.
     KeepBoth = 2,
     /// Texts of which both sides changed different lines become one; all else is as under `KeepBoth`.
     Merge = 3,
@@ -110,7 +110,7 @@ pub enum ConflictKind {
 /// The outcome of a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resolution {
-    /// Ours is in its place, whole; what theirs did to it is gone.
+    /// Ours is in its place, whole; the changes of theirs to it are gone.
     Ours,
     /// Ours is in its place; theirs is beside it, under a name that ends in `.theirs`.
     TheirsAside,
@@ -170,7 +170,7 @@ impl ConflictKind {
         ConflictKind::FileMoved,
     ];
 
-    /// The table: what is done.
+    /// The table of resolutions.
     pub fn resolution(self, on_conflict: OnConflict) -> Resolution {
         use ConflictKind as K;
         use Resolution as R;

@@ -49,7 +49,7 @@ pub struct MergeMap {
     /// still there, because others put something into them; files that others changed, of which ours moved, added or took
     /// names since. Ours has not seen the changes.
     standing: BTreeSet<Ino>,
-    /// Files of others, as they were when the decoupled side looked at them: what it made of that is in its own.
+    /// Files of others, as they were when the decoupled side looked at them. Its own versions contain the result.
     settled: BTreeMap<Ino, (Position, Settled)>,
     /// Files of the subtree with several names: their rows' place may be a directory that is gone.
     vouched: BTreeSet<Ino>,
@@ -325,8 +325,8 @@ impl MergeMap {
         self.born_after.insert(shard, counter);
     }
 
-    /// At the base another decoupling of the directory (its map is `other`) had made nothing with the numbers that it had
-    /// left: what it makes with them is as new to this one as what anybody else makes.
+    /// At the base another decoupling of the directory (its map is `other`) had made nothing with the numbers
+    /// that it had left. Files that it makes with them are as new to this one as those of any other client.
     pub fn note_unborn(&mut self, other: &MergeMap) {
         let left = other.ranges.iter().filter(|range| range.next < range.end);
         self.unborn.extend(left.map(|range| (range.next, range.end)));

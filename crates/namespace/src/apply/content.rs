@@ -175,8 +175,8 @@ impl Namespace {
         (inode.atime, inode.mtime, inode.ctime) = (to.atime, to.mtime, to.ctime);
     }
 
-    /// Extents of blocks that were dropped or are others' too, as a map may have them now: what others refer to has a row of
-    /// references, and what nobody refers to is no garbage from here on.
+    /// Extents of blocks that were dropped or are others' too, as a map may have them now: a block that
+    /// others refer to has a row of references, and a block without references is no garbage from here on.
     fn referring_again(&mut self, mut extents: Vec<Extent>) -> Vec<Extent> {
         for e in &mut extents {
             let block = BlockKey(e.block);

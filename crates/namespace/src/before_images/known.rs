@@ -1,5 +1,5 @@
-//! A file as a decoupled client knows it, where others changed it meanwhile: what a merge makes of it before the client's own
-//! changes are applied, so that no content mixes the bytes of two sides.
+//! A file as a decoupled client knows it, where others changed it meanwhile. A merge restores it
+//! before it applies the client's own changes, so that no content mixes the bytes of two sides.
 
 use std::collections::BTreeMap;
 

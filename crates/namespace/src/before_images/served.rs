@@ -51,7 +51,7 @@ impl Namespace {
                     if found.exhausted || !found.rows.is_empty() {
                         return Ok(found);
                     }
-                    // All of these are of others: what is behind them.
+                    // All of these are of others: those behind them are needed.
                     after = last;
                     found = self.serve(&Need::Slice { dir: *dir, after, rows: *rows })?;
                 }

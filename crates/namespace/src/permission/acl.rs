@@ -20,7 +20,7 @@ use crate::fault::Fault;
 
 /// The attribute with the access list.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the default list: what inodes made in a directory inherit.
+/// The attribute with the default list, which inodes made in a directory inherit.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Whether an attribute is an access control list.

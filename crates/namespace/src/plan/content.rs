@@ -1,4 +1,4 @@
-//! write, clone, remap, reclaim: what changes content.
+//! Operations that change content: write, clone, remap, reclaim.
 
 use chiton_model::{Body, Event, Extent, FILE_BYTES_MAX, Gone, Hold, INLINE_BYTES_MAX};
 use chiton_types::{Ino, Kind, Position, Refusal, Time};

@@ -200,7 +200,7 @@ impl Model {
         self.open.contains(&ino) || matches!(self.nodes[&ino].content, Content::Blocks(_))
     }
 
-    /// After a name of `ino` is gone: what becomes of the inode if that was the last.
+    /// After a name of `ino` is gone: removes the inode, or makes it an orphan, if that was the last.
     pub(crate) fn lost_a_name(&mut self, ino: Ino, now: Time) -> Option<Gone> {
         self.node_mut(ino).ctime = now;
         if self.names(ino) > 0 {

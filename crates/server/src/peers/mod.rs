@@ -244,7 +244,7 @@ impl Peers {
         servers.values().for_each(|link| link.stop());
     }
 
-    /// A server has opened a connection: what came over its last one does not count any more. False if it is not known.
+    /// A server has opened a connection: messages over its last one do not count any more. False if it is not known.
     pub(crate) fn hear(&self, server: u64, conn: ConnId) -> bool {
         let mut ways = self.ways.lock();
         let is_known = ways.servers.contains_key(&server);

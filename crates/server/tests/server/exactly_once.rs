@@ -95,8 +95,8 @@ fn a_crashed_server_gets_what_it_lost_in_its_former_order() {
     });
 }
 
-/// A file's writer may say a later time than the server's clock shows: what follows does not take place then, neither at
-/// first nor when it is sent again.
+/// A file's writer may say a later time than the server's clock shows: later operations
+/// do not take place at that time, neither at first nor when they are sent again.
 #[test]
 fn what_is_sent_again_took_place_when_its_caller_was_told() {
     let mut rig = SocketRig::start(patient());

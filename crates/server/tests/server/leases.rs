@@ -93,8 +93,8 @@ fn names_are_never_stale() {
     let server = rig.start(ServerOptions { lease_rest_ms: 0, ..quiet() });
     let sessions = [Caching::new(&server), Caching::new(&server)];
     let dir = sessions[0].session.mkdir(Ino::ROOT, "d");
-    // Each thread owns the names of its parity: what it made or removed it must see, and so must the other
-    // once it was notified (through `truth`), whatever is cached where.
+    // Each thread owns the names of its parity: it must see the names that it made or removed,
+    // and so must the other once it was notified (through `truth`), whatever is cached where.
     let truth: [Mutex<Option<Ino>>; 8] = Default::default();
     std::thread::scope(|scope| {
         for (me, mine) in sessions.iter().enumerate() {

@@ -247,8 +247,8 @@ fn s53_answers_under_acknowledge_durable_survive_without_fsync() {
     assert_eq!(names(&session(&server), dir), ["a", "answered", "b"]);
 }
 
-/// Random changes in subtrees that are durable and not, policies that come and go, checkpoints and crashes: what is
-/// durable is a prefix that holds all that was committed, and the journal always fits the checkpoint.
+/// Random changes in subtrees that are durable and not, policies that come and go, checkpoints and crashes: the
+/// durable state is a prefix that holds all that was committed, and the journal always fits the checkpoint.
 #[test]
 fn crashes_at_any_time_leave_a_tree_that_is_whole() {
     for seed in 0..12u64 {

@@ -339,7 +339,7 @@ fn who_may_and_what_may_be_decoupled() {
     assert_eq!(s.end(unknown, false), Err(Failure::Refused(Refusal::Invalid)));
 }
 
-/// S58a: what has a policy of its own is not in the subtree.
+/// S58a: a directory with a policy of its own is not in the subtree.
 #[test]
 fn a_subtree_ends_at_the_next_policy() {
     let rig = Rig::new();

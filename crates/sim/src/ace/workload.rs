@@ -149,7 +149,7 @@ impl<'a> Workload<'a> {
     /// Judges all ways in which a crash can end.
     fn crash(&mut self, disk: &Disk, history: &History, begun: usize) -> Result<(), String> {
         self.done.crash_points += 1;
-        // Nothing is durable on a disk that does not sync: what plates have agreed upon is wrong.
+        // Nothing is durable on a disk that does not sync: the agreements of plates are wrong.
         let floor = if self.canary.is_some_and(Canary::breaks_promises) { 0 } else { history.floor(begun) };
         for crash in disk.crashes() {
             self.done.crashes += 1;

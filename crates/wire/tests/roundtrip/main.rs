@@ -1,5 +1,5 @@
-//! Every message comes back from its bytes as it was; what is not a message's bytes is refused, without a panic and
-//! without an allocation out of proportion.
+//! Every message comes back from its bytes as it was; any other bytes are
+//! refused, without a panic and without an allocation out of proportion.
 //!
 //! Messages are drawn by their declarations: a variant or a field that is added there is drawn here.
 

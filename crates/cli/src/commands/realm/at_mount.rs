@@ -143,7 +143,7 @@ impl MountedPath {
     }
 }
 
-/// The reply to a request as JSON and as text. `pieces`: what of it came before.
+/// The reply to a request as JSON and as text. `pieces`: the parts of it that came before.
 fn shown(
     request: &ControlRequest,
     report: Value,

@@ -211,8 +211,7 @@ fn truncations_and_copies_in_opposite_directions_end() {
     copy_and_truncate(&two());
 }
 
-/// A file that is being turned from inline content into blocks is read: what the server says of it then is older than
-/// what is under way.
+/// A file that is being turned from inline content into blocks is read: the server's map is older than the change under way.
 #[test]
 fn what_is_read_during_a_push_is_not_believed_after_it() {
     let rig = Rig::new();
@@ -232,7 +231,7 @@ fn what_is_read_during_a_push_is_not_believed_after_it() {
         while !gate.waiting.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        // As after a restart of the server: what was known is asked for again.
+        // As after a restart of the server: the client fetches anew the maps that it had.
         member.files.forget(&PlateInodes::all(), None);
         assert_eq!(member.all(fh), expected, "while it is under way");
         *gate.open.lock() = true;

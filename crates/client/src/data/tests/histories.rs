@@ -220,7 +220,7 @@ impl History {
         }
     }
 
-    /// SEEK_DATA never skips a written byte, SEEK_HOLE never names one; what lies before is as they say.
+    /// SEEK_DATA never skips a written byte, and SEEK_HOLE never names one; the bytes before the answer are as it says.
     fn seek(&self, m: usize, f: usize, offset: u64) {
         let Expected { bytes, written } = &self.expected[f];
         let (files, fh) = (&self.members[m].files, self.fhs[m][f]);

@@ -384,7 +384,7 @@ impl Cluster {
         durable
     }
 
-    /// A plate that was started anew greets the others, and clients send again what it has lost: what comes after `durable`.
+    /// A plate that was started anew greets the others, and clients send again the operations that it has lost: those after `durable`.
     pub(super) fn greet_from(&mut self, at: usize, durable: Position) {
         let boot = self.nodes[at].boot;
         self.nodes[at].engine.greet_peers(boot);

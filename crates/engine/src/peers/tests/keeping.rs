@@ -73,7 +73,7 @@ impl Cluster {
         self.recalls[1] - before
     }
 
-    /// Both clients look at both directories, and one renames from plate to plate: what each holds then.
+    /// Both clients look at both directories, and one renames from plate to plate. Checks the leases of each afterwards.
     fn leases_after(&mut self, client: usize, op: Op, dirs: [(usize, Ino); 2]) -> [[LeaseMode; 2]; 2] {
         for looking in 0..2 {
             dirs.iter().for_each(|(at, ino)| self.look(looking, *at, *ino));
