@@ -83,7 +83,7 @@ fn replay(trace: &Trace, order: &Order, place: Place<'_>, threads: usize) -> io:
         let spawn = |_| {
             scope.spawn(move || {
                 let done = target(place).and_then(|target| work(trace, order, schedule, &*target));
-                // The others must not wait for what this thread had begun.
+                // The others must not wait for operations that this thread had begun.
                 done.inspect_err(|_| schedule.stop())
             })
         };
@@ -104,7 +104,7 @@ fn target(place: Place<'_>) -> io::Result<Box<dyn Target>> {
 
 fn make(target: &dyn Target, tree: &Tree) -> io::Result<()> {
     let at = |path: &str, made: io::Result<()>| made.map_err(|e| failed(&e, path));
-    // A parent sorts before what is in it.
+    // A parent sorts before its entries.
     for path in &tree.dirs {
         let (dir, name) = split(path);
         at(path, target.mkdir(dir, name))?;

@@ -74,7 +74,7 @@ pub(crate) fn split(path: &str) -> (&str, &str) {
 
 impl Trace {
     /// # Errors
-    /// The number of the line, and what is wrong with it.
+    /// The number of the line, and its fault.
     pub fn parse(text: &str) -> Result<Trace, String> {
         let mut calls = Vec::new();
         for (number, line) in text.lines().enumerate() {

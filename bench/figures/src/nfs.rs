@@ -33,7 +33,7 @@ pub(crate) fn missing() -> Option<&'static str> {
     }
 }
 
-/// Ends with what it holds.
+/// Ends together with its content.
 struct Processes(Vec<Child>);
 
 impl Drop for Processes {

@@ -71,7 +71,7 @@ impl ViewError {
         ViewError { refusal, why }
     }
 
-    /// In words, from what a server answers.
+    /// In words, from a server's answer.
     pub(crate) fn of(refusal: Refusal) -> ViewError {
         let why = match refusal {
             Refusal::Busy => "others look at this file system, as many as may: wait for their end".to_owned(),

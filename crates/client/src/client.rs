@@ -254,7 +254,7 @@ impl Client {
         !self.core.embedded && self.service.valid_until(ino) > self.core.world.monotonic()
     }
 
-    /// Attributes with what is being written here, and how long the kernel may keep them.
+    /// Attributes with the effect of writes that are buffered here, and how long the kernel may keep them.
     pub(crate) fn entry(
         &self,
         since: Since,

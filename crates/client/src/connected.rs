@@ -412,8 +412,8 @@ impl Link {
     }
 }
 
-/// Whether the deferred closes travel before this call: when there are many, and before names go, so that what
-/// is closed and then removed need not live on as an orphan.
+/// Whether the deferred closes travel before this call: when there are many, and before
+/// names go, so that a file that is closed and then removed need not live on as an orphan.
 fn closes_go_first(call: &Call, waiting: usize) -> bool {
     use chiton_model::Op;
     waiting >= CLOSES_MAX

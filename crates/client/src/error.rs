@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The server cannot be reached, or does not want us. In words, with what to do next.
+/// The server cannot be reached, or does not want us. In words, with the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError(pub String);
 

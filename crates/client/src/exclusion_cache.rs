@@ -11,8 +11,8 @@
 //! inode and name, and the server nothing after that.
 //!
 //! Invariants:
-//! - A refusal is believed as long as the lease on the root that came with it: the server asks for it back before the
-//!   decoupling ends, and waits. While there is one, root and what is below stay where they are.
+//! - A refusal is believed as long as the lease on the root that came with it: the server asks for it back before
+//!   the decoupling ends, and waits. While there is one, the root and everything below it stay where they are.
 //! - A call that the server refuses for another reason is asked each time.
 
 use std::pin::Pin;
@@ -123,7 +123,7 @@ impl ExclusionCache {
 }
 
 impl Knowing {
-    /// True if it is known that what touches this is refused.
+    /// True if it is known that a call that touches this is refused.
     fn refuses(&self, touched: &Touched) -> bool {
         if !self.is_any.load(Ordering::Acquire) {
             return false;

@@ -23,9 +23,9 @@ pub(crate) trait Handler: Send + Sync {
     fn weaken(&self, ino: Ino, keep: LeaseMode);
     /// Files of a plate with content that it may not have: not pushed, or a push is not answered.
     fn dirty(&self, inodes: &PlateInodes) -> Vec<Ino>;
-    /// All leases on the inodes of a plate are void. With `landed` the session with it is over, and what was buffered under them is
-    /// lost, but for pushes of these files that were under way: they were carried out. Must not call the service, which waits for this
-    /// to return.
+    /// All leases on the inodes of a plate are void. With `landed` the session with it is over, and
+    /// content that was buffered under them is lost, but for pushes of these files that were under
+    /// way: they were carried out. Must not call the service, which waits for this to return.
     fn void(&self, inodes: &PlateInodes, landed: Option<&BTreeSet<Ino>>);
     /// The thread that called it is done with it. If its owner has dropped it meanwhile, this call ends it.
     fn leave(self: Arc<Self>) {}

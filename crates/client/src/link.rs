@@ -297,7 +297,8 @@ fn pushed() -> Answer {
     Answer::Op { position: Position(0), outcome, lease: LeaseMode::None, parent_leased: false }
 }
 
-/// Those on the inodes of the link's plate. `landed`: the session is over, and of what was not answered the pushes of these files were carried out.
+/// Those on the inodes of the link's plate. `landed`: the session is over, and
+/// of the unanswered operations the pushes of these files were carried out.
 fn leases_are_void(shared: &Link, landed: Option<&BTreeSet<Ino>>) {
     shared.inbox.recalls().note_all();
     if let Some(handler) = shared.inbox.handler() {
@@ -338,7 +339,7 @@ fn resume_session(
     Ok(unanswered)
 }
 
-/// Takes the answers to what was sent again, in order. `generation`: only while this connection is the one that is up.
+/// Takes the answers to the operations that were sent again, in order. `generation`: only while this connection is the one that is up.
 fn answers(
     shared: &Link,
     wire: &Arc<dyn Wire>,

@@ -1,4 +1,4 @@
-//! Listings of directories, and what a client keeps of them.
+//! Listings of directories, and the names that a client caches from them.
 
 use std::time::Duration;
 

@@ -209,7 +209,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Refusal::NotPermitted`] for all but the owner, and to change them without CAP_LINUX_IMMUTABLE;
-    /// [`Refusal::Unsupported`] of other flags, and of what is neither a file nor a directory.
+    /// [`Refusal::Unsupported`] of other flags, and of an inode that is neither a file nor a directory.
     pub fn set_flags(&self, caller: &Caller<'_>, ino: Ino, flags: u8) -> Result<(), Refusal> {
         // Earlier writes are in the file.
         self.files.push_inode(ino)?;

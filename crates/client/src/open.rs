@@ -1,4 +1,4 @@
-//! Open files: creating, opening, and what the data layer does with them; locks.
+//! Open files: creating, opening, and their part in the data layer; locks.
 
 use std::time::Duration;
 

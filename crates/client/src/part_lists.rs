@@ -28,7 +28,7 @@ pub(crate) type List = Arc<[PartRange]>;
 pub struct PartLists {
     /// Any directory has parts.
     any: AtomicBool,
-    /// Counts the changes of what is known.
+    /// Counts the changes of the known lists.
     generation: AtomicU64,
     /// Counts how often everything was forgotten.
     forgotten: AtomicU64,

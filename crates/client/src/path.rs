@@ -21,7 +21,7 @@ const CALL_BYTES: usize = 4 << 20;
 impl Client {
     // ---- resolving ----------------------------------------------------------------------------------
 
-    /// Attributes of what a path leads to.
+    /// Attributes of the inode that a path leads to.
     ///
     /// # Errors
     /// As stat(2).
@@ -29,7 +29,7 @@ impl Client {
         self.resolve(path.as_ref(), true)
     }
 
-    /// Attributes of what a path names; of a symbolic link, its own.
+    /// Attributes of the inode that a path names; of a symbolic link, its own.
     ///
     /// # Errors
     /// As lstat(2).

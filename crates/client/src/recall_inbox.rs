@@ -29,8 +29,8 @@ impl RecallInbox {
         &self.recalls
     }
 
-    /// Carries out a recall on this thread. When it returns, nothing is cached under the lease that was recalled, what was
-    /// buffered under it is with the server, and the recall may be acknowledged. False if there is no client.
+    /// Carries out a recall on this thread. When it returns, nothing is cached under the recalled lease, the server
+    /// has all content that was buffered under it, and the recall may be acknowledged. False if there is no client.
     ///
     /// `inodes`: those of the plate that recalls.
     pub fn deliver(&self, recall: &Recall, inodes: &PlateInodes) -> bool {

@@ -101,7 +101,7 @@ fn handle(queue: &(Mutex<Queue>, Condvar), shared: &std::sync::Weak<Link>) {
         drop(state);
         let Some(shared) = shared.upgrade() else { continue };
         if !shared.inbox.deliver(&recall, &shared.inodes) {
-            // The client is gone, and what it acknowledged may not have been sent yet.
+            // The client is gone, and operations that it acknowledged may not have been sent yet.
             shared.write_behind.flush((recall.ino != Recall::EVERYTHING).then_some(recall.ino));
         }
         wire.done(RecallDone { id: recall.id });

@@ -37,7 +37,7 @@ pub(crate) struct RemoteCall {
 /// Where a call that was started is.
 pub(crate) enum Stage {
     OnWire(RemoteCall, Pending),
-    /// Waits for what the link thread hears.
+    /// Waits for the answer that the link thread receives.
     Kept(RemoteCall),
     /// Over, or being looked at.
     Gone,

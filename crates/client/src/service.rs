@@ -1,4 +1,4 @@
-//! The seam between the client and what answers it: a server at the other end of a socket, or one in this process.
+//! The seam between the client and the service that answers it: a server at the other end of a socket, or one in this process.
 //!
 //! [`Service`] answers calls, and includes the other traits: [`Session`] (what the client may believe), [`Durability`] (what survives a
 //! crash of the server), [`PlateLookup`] (which plate has an inode) and [`Connection`] (the way to the server). A service that stands around
@@ -126,7 +126,7 @@ pub trait Service: Session + Durability + PlateLookup + Connection {
     }
 }
 
-/// The session in which calls are made: its leases, and what the server is to know of it.
+/// The session in which calls are made: its leases, and the state that the server is to know.
 pub trait Session: Send + Sync {
     /// The session with the plate that owns an inode. Blocks that are written for the inode bear it as their writer. It changes when a
     /// session expired.

@@ -1,4 +1,4 @@
-//! The client's half of exactly-once, pure: numbers, what is kept, what is sent again. No socket, no clock.
+//! The client's half of exactly-once, pure: numbers, operations to keep, operations to send again. No socket, no clock.
 //!
 //! ```text
 //!   issue ──▶ Asked ── answered ──▶ Answered(positions) ── durable passes ──▶ settled, forgotten

@@ -20,7 +20,7 @@ use crate::report::{Change, ChangeKind, SideVersion};
 /// Maximum depth of the walk upwards. A longer path is a circle.
 const DEPTH_MAX: usize = 65_536;
 
-/// One of our changes, and what the server reports about it.
+/// One of our changes, and the server's report about it.
 pub(crate) struct Row {
     pub(crate) change: Change,
     pub(crate) path: Vec<u8>,

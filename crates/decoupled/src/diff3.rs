@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use imara_diff::{Algorithm, Diff, InternedInput};
 
-/// Lines of the base, and what one side has in their place.
+/// Lines of the base, and the lines of one side in their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hunk<'a> {
     base: Range<usize>,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// An edit of one side: lines of the base, from a position on, and what takes their place.
+    /// An edit of one side: lines of the base, from a position on, and the lines that take their place.
     type Edit = (Range<usize>, String);
 
     /// A base of few distinct lines, and edits in their order between which at least one line of it stays; each is made

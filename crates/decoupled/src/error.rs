@@ -1,4 +1,4 @@
-//! Errors about decoupled subtrees: each says what failed, why, and what to do next.
+//! Errors about decoupled subtrees: each names the failure, its reason and the next step.
 
 use std::fmt;
 

@@ -82,7 +82,7 @@ pub struct LocalRealm {
     pub journal_bytes: u64,
 }
 
-/// The same, beside what the server knows of it.
+/// The same, beside the server's knowledge of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftRealm {
     /// Its folder on this machine.

@@ -14,7 +14,7 @@ use crate::quoted::quoted;
 use crate::report::{Change, ChangeKind};
 use crate::resolve::{path_of, rooted};
 
-/// Both sides, and what ours changed.
+/// Both sides, and the changes of ours.
 pub(crate) struct Taking<'a> {
     pub(crate) theirs: &'a Client,
     pub(crate) ours: &'a Client,

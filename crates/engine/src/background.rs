@@ -1,6 +1,6 @@
 //! The server's own work, beside requests: it splits directories that have become large, and frees inodes without names.
 //!
-//! Invariant: each step is an ordinary operation, or nothing: it waits for whatever a client's operation would wait for.
+//! Invariant: each step is an ordinary operation, or nothing: it waits for the same things as a client's operation.
 
 use chiton_model::{Op, Outcome};
 use chiton_types::{Cred, Seq, SessionId};
@@ -77,7 +77,7 @@ impl Engine {
         };
         self.counters.count(op.counter());
         let done = self.execute(&call, m);
-        // It does not get into the wait queue, which asks other plates for what a request waits for.
+        // It does not get into the wait queue, which asks other plates for the missing facts.
         if let Err(Stop::Wait(wait)) = &done {
             self.ask_for(wait);
         }

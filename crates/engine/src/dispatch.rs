@@ -266,7 +266,7 @@ impl Engine {
     }
 }
 
-/// The answer of what is carried out already.
+/// The answer of an operation that was carried out already.
 pub(crate) fn answer_done(task: &mut Task, m: &Moment) -> Result<Answer, Stop> {
     let done = task.done.take().expect("asked for what is done only");
     match m.health {

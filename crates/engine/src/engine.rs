@@ -157,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// Tries requests again that have reason to hope. To be called, with what it needs, until it is idle.
+    /// Tries requests again that have reason to hope. To be called, with the rows that it needs, until it is idle.
     pub fn run(&mut self, m: &Moment) -> Progress {
         if let Some(progress) = self.run_peers(m) {
             return progress;

@@ -148,7 +148,7 @@ impl Engine {
         if !is_settled {
             self.clients.recall_names(call, &self.shards.ns, m)?;
         }
-        // The holders of what a late operation changes give it back first.
+        // The holders of leases on inodes that a late operation changes return them first.
         if !is_settled && call.acknowledged.is_none() && call.late.is_none() {
             self.clients.check_holds(call)?;
         }
@@ -233,9 +233,9 @@ impl Engine {
             }
         }
         self.late_carried_out(call, before.next());
-        // An operation that changes nothing has no place of its own among the events. With that of the event before, it would be sent
-        // again after a crash, and carried out on what there is then: a rename onto another name of the same file, after
-        // someone removed that name, would rename.
+        // An operation that changes nothing has no place of its own among the events. With that of the
+        // event before, it would be sent again after a crash, and carried out on the state at that time:
+        // a rename onto another name of the same file, after someone removed that name, would rename.
         let position =
             if is_volatile || self.events.is_empty() { NOT_JOURNALLED } else { self.output.journalled() };
         if planned.gone.is_some() {
@@ -462,7 +462,7 @@ impl Clients {
         if busy.is_empty() { Ok(()) } else { Err(Stop::Wait(Wait::Leases(busy))) }
     }
 
-    /// Recalls the leases of others on what the planned events touch; waits if there are any.
+    /// Recalls the leases of others on inodes that the planned events touch; waits if there are any.
     fn recall_conflicting(&mut self, call: &OpCall<'_>, touched: &[Ino], m: &Moment) -> Result<(), Stop> {
         let slot = call.holder();
         let is_mapped = matches!(call.op, Op::Write { hold: Hold::Shared, .. });

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants:
-//! - A change is carried out only when no other session holds a lease on what it touches.
+//! - A change is carried out only when no other session holds a lease on an inode that it touches.
 //! - While a request waits for an inode, no new lease on it is granted unasked; the recalled holder's own
 //!   requests are not held up, so it can write back what it has.
 //! - After a restart a session holds what it declares that it has not handed over ([`Leases::declare`]), and nothing else.

@@ -21,7 +21,7 @@ use crate::step::Stop;
 
 const LINKS_MAX: u8 = 40;
 
-/// A path on its way, and what it has passed.
+/// A path on its way, and the directories that it has passed.
 #[derive(Clone, Debug)]
 pub(crate) struct Going {
     /// Components, the last one first.

@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //! - One frame decides, with the client's session and number in it.
-//! - A guard is granted, and an effect sent, only when its frame is durable: no plate rests on what another may lose.
+//! - A guard is granted, and an effect sent, only when its frame is durable: no plate rests on events that another may lose.
 //! - Effects are carried out in the order of their numbers, each once. They are never refused.
 //! - A row with a guard stays as it is, and requests that look at it wait.
 //! - The guards of a plate that starts anew stand until it has carried out again what it had answered.

@@ -117,7 +117,7 @@ impl Engine {
                 }
             }
         };
-        // A change of level may make journalled what was not: nothing of that may rest on what only memory holds.
+        // A change of level may make journalled what was not: nothing of that may rest on changes that only memory holds.
         self.shards.settle()?;
         self.events.push(event);
         Ok(Planned { subject: Some(ino), gone: None, other: None })

@@ -78,8 +78,8 @@ enum Owes {
 pub(crate) struct Recovery {
     window: Window,
     owes: BTreeMap<SessionId, Owes>,
-    /// Sessions that are back and have not declared: their clients may still believe what they cached before, and what
-    /// they hold is not known here.
+    /// Sessions that are back and have not declared: their clients may still
+    /// believe what they cached before, and their leases are not known here.
     undeclared: BTreeSet<SessionId>,
     /// Of the sessions that have not come back, those whose clients are gone.
     gone: BTreeSet<SessionId>,

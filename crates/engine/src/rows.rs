@@ -183,7 +183,7 @@ impl OwnRows {
 }
 
 impl Engine {
-    /// The same where only [`Engine::replay`] was called: nothing is reserved beyond what the journal says.
+    /// The same where only [`Engine::replay`] was called: nothing is reserved beyond the journal's record.
     pub fn own_rows_unserved(&mut self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let marks = self.shards.marks_at_start.iter().enumerate();
         let marks =

@@ -7,9 +7,9 @@
 //!                   back, with all it had
 //! ```
 //!
-//! The client of a silent session may be alive, cut off, and believe in what it holds. Were that given to others
-//! before the end is durable, a crash in between would bring the session back beside them: two holders of one lock,
-//! or a writer that pushes what it wrote under a lease over what another wrote meanwhile.
+//! The client of a silent session may be alive, cut off, and believe in its leases. Were that given to others
+//! before the end is durable, a crash in between would bring the session back beside them: two holders of one
+//! lock, or a writer that pushes what it wrote under a lease over what another wrote meanwhile.
 //!
 //! Invariants:
 //! - The leases, locks and opens of a session are released only when the event of its end is durable.

@@ -29,7 +29,7 @@ impl Engine {
         })
     }
 
-    /// The same, and what must be counted.
+    /// The same, and the figures that must be counted.
     pub fn figures(&mut self) -> Value {
         let mut figures = self.sizes();
         let ns = &self.shards.ns;

@@ -5,8 +5,8 @@
 //!                              └─ before the next frame: one event that skips as many positions
 //! ```
 //!
-//! After a crash such a subtree is what the last checkpoint held, and everything else is a prefix of what was answered.
-//! The journal is replayed on the checkpoint, so:
+//! After a crash such a subtree is what the last checkpoint held, and everything else is
+//! a prefix of the answered operations. The journal is replayed on the checkpoint, so:
 //!
 //! Invariants:
 //! - No journalled event rests on a change that is neither journalled nor in a checkpoint. A name never leaves its

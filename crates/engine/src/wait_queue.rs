@@ -198,7 +198,7 @@ impl WaitQueue {
         self.tasks.len()
     }
 
-    /// Which request waits for what.
+    /// The reason for which each request waits.
     #[cfg(test)]
     pub(crate) fn waits(&self) -> Vec<String> {
         let line = |(task, wait): &(Task, Wait)| match &task.peer {

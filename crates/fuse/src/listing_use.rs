@@ -1,7 +1,7 @@
 //! Whether the programs that list a directory use the attributes that come with its names.
 //!
-//! A kernel does not say so: it keeps what a listing says, and looks up only what it was not given. So of some entries a listing
-//! gives no attributes, which is a probe: a LOOKUP of that name means that attributes are used.
+//! A kernel does not say so: it keeps the attributes of a listing, and looks up only those that it was not given. So of
+//! some entries a listing gives no attributes, which is a probe: a LOOKUP of that name means that attributes are used.
 //!
 //! ```text
 //!   READDIRPLUS ─▶ 16,384 names with attributes ─▶ one without ─▶ … ─▶ 131,072 without a LOOKUP of a probe ─▶ names alone

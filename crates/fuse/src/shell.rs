@@ -1,6 +1,5 @@
-//! The shell: every FUSE request becomes one call of a client, and every answer one reply. It decides only what
-//! only FUSE knows (flags, offsets, time-outs). This file decodes requests and sends replies; the files of the
-//! folder call the client, by topic.
+//! The shell: every FUSE request becomes one call of a client, and every answer one reply. It decides only matters that only FUSE
+//! knows (flags, offsets, time-outs). This file decodes requests and sends replies; the files of the folder call the client, by topic.
 //!
 //! Invariants:
 //! - Handlers run on the dispatch threads; waits without a limit (locks) run elsewhere.

@@ -212,7 +212,7 @@ impl Journal {
         self.tail.request();
     }
 
-    /// Asks for a commit of what was appended up to a position, if none was asked for that goes so far.
+    /// Asks for a commit of the events that were appended up to a position, if none was asked for that goes so far.
     pub fn request_commit_upto(&self, position: Position) {
         self.tail.request_upto(position);
     }

@@ -83,7 +83,7 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// The event as a plan of the operation gives it, or what must be done before.
+    /// The event as a plan of the operation gives it, or the step that must come before.
     pub(crate) fn planned_content(&self, event: &mut Event, inode: &Inode) -> Result<MergeStep, Fault> {
         if let Event::Xattr { ino, name, value, .. } = event
             && permission::is_list(name)

@@ -25,7 +25,7 @@ impl<'a> Merge<'a> {
         }
         let known = self.state.file_as_known(inode)?;
         if known == KnownFile::AsItIs {
-            // Theirs changed names only. When ours has changed the content, what theirs did to names is no edit of it.
+            // Theirs changed names only. When ours has changed the content, a change of names by theirs is no edit of it.
             self.map.met(inode.ino);
             return Ok(None);
         }

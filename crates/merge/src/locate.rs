@@ -263,7 +263,7 @@ impl<'a> Merge<'a> {
         Ok(events.map_or_else(|step| step, MergeStep::First))
     }
 
-    /// The events that take a name from what bears it, as the table says.
+    /// The events that take a name from the inode that bears it, as the table says.
     pub(crate) fn take_name(
         &mut self,
         (dir, name): (&Inode, &Name),
@@ -295,7 +295,7 @@ impl<'a> Merge<'a> {
             Resolution::Aborted => Err(MergeStep::Stop),
             _ => {
                 if moved && let Some(place) = self.map.contested.last_except(ino, None).cloned() {
-                    // There it stands for what ours has under that name.
+                    // There it stands for the inode that ours has under that name.
                     self.map.note_placed(ino, &place, &(dir, aside.clone()));
                 }
                 Ok(vec![Event::Rename {

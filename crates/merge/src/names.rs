@@ -50,7 +50,7 @@ impl<'a> Merge<'a> {
         Ok(match self.locate(*ino)? {
             Located::Live(dir) if dir.kind() == Kind::Dir => MergeStep::Emit,
             Located::Live(_) => MergeStep::Skip(Skipped::Invalid("names in an inode that is no directory")),
-            // Nothing is left of what happened in it.
+            // No trace is left of the changes in it.
             Located::Removed(_) | Located::Gone => MergeStep::Skip(Skipped::Gone),
             Located::Outside => MergeStep::Skip(Skipped::Outside),
         })

@@ -242,7 +242,7 @@ fn unlink_instead(
     }
 }
 
-/// The new name is a name of what moves: theirs did the same, or they are two names of one file, of which the old goes.
+/// The new name is already a name of the inode that moves: theirs did the same, or they are two names of one file, of which the old goes.
 fn already_there(source: &Source<'_>, to_dir: &Inode, to_name: &Name, time: Time) -> MergeStep {
     let Some(name) = source.name.clone() else { return MergeStep::Skip(Skipped::Needless) };
     let same = source.dir.ino == to_dir.ino && name == *to_name;

@@ -103,7 +103,7 @@ record! {
 }
 
 record! {
-    /// How far a merge is, and what it remembers: the last event of each of its frames.
+    /// How far a merge is, and its memory: the last event of each of its frames.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct MergedUpTo "realm, state, map" {
         pub id: RealmId,

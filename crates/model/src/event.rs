@@ -466,7 +466,7 @@ events! {
     footprint { Footprint::nowhere() }
     text { format!("session {session} closed") }
 
-    /// Nothing, in so many positions, at least 1: changes that are not journalled, or what a journal tool has erased.
+    /// Nothing, in so many positions, at least 1: changes that are not journalled, or events that a journal tool has erased.
     15 "skipped" Skipped {
         /// Positions that it takes. Every other event takes one.
         count: u32 as Positive,

@@ -95,7 +95,7 @@ pub struct NameChange<'a> {
 pub enum NameUse {
     /// Nothing bears it; it is given.
     Given,
-    /// It is taken from what is no directory.
+    /// It is taken from an inode that is no directory.
     Removed,
     /// It is taken from a directory.
     RemovedDir,

@@ -135,7 +135,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Whether it adds to what is stored: refused first when room is short.
+            /// Whether it adds to the stored bytes: refused first when room is short.
             pub fn grows(&self) -> bool {
                 match self {
                     $(Op::$variant { $($field),+ } => $grows),+

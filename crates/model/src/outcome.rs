@@ -13,8 +13,8 @@ pub struct Outcome {
     pub gone: Option<Gone>,
     /// Another inode whose attributes the operation changed: a rename replaced one of its names, or exchanged it.
     pub other: Option<Ino>,
-    /// When it was carried out, as far as is known, else 0. Not always `attr.ctime`: a file's writer says when it wrote, and
-    /// that may be later than what follows by the server's clock.
+    /// When it was carried out, as far as is known, else 0. Not always `attr.ctime`: a file's
+    /// writer says when it wrote, and that may be later than later events by the server's clock.
     pub time: Time,
 }
 

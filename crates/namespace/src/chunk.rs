@@ -218,7 +218,7 @@ impl Chunk {
         }
     }
 
-    /// Copies of what is mapped in the range, cut to it.
+    /// Copies of the extents that are mapped in the range, cut to it.
     pub fn slice(&self, start: u64, end: u64) -> Vec<Extent> {
         let (i, j) = self.overlapped(start, end);
         self.extents[i..j].iter().filter_map(|e| clip(e, e.offset.max(start), e.end().min(end))).collect()

@@ -23,7 +23,7 @@ const BUCKET_ENTRIES: usize = 32;
 /// Room that a half of a bucket is given.
 const SPLIT_ENTRIES: usize = 24;
 const DEPTH_MAX: u8 = 28;
-/// No kind: the name is there, and what it names cannot be read.
+/// No kind: the name is there, and its inode cannot be read.
 const UNREADABLE: u8 = 255;
 
 /// An entry of a directory in memory.
@@ -199,8 +199,8 @@ impl Dir {
         bucket.search(hash, name).map(|i| &bucket.slots[i])
     }
 
-    /// Looks at what a search for one of these hashes, or an insert, will look at: independent reads, which the
-    /// processor has under way side by side, where one search after another would wait for each.
+    /// Touches the memory that a search for one of these hashes, or an insert, will read: independent reads,
+    /// which the processor has under way side by side, where one search after another would wait for each.
     pub(crate) fn warm(&self, hashes: &[u64]) {
         let mut seen = 0;
         for &hash in hashes {

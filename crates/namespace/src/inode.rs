@@ -111,7 +111,7 @@ impl Inode {
         }
     }
 
-    /// Position of the last change of what is the inode's own: for directories, entries do not count.
+    /// Position of the last change of the inode's own fields: for directories, entries do not count.
     pub fn attrs_changed(&self) -> Position {
         if let Node::Dir { attrs_changed, .. } = self.node { attrs_changed } else { self.position }
     }

@@ -48,7 +48,7 @@ pub enum Share {
 }
 
 impl Node {
-    /// The names of its directory that it has; [`Share::All`] for what is no directory.
+    /// The names of its directory that it has; [`Share::All`] unless it is a directory.
     #[inline]
     pub fn share(&self) -> Share {
         if let Node::Dir { share, .. } = self { *share } else { Share::All }
@@ -91,7 +91,7 @@ impl Node {
         }
     }
 
-    /// Bytes of content; 0 for what can have none.
+    /// Bytes of content; 0 for types that can have none.
     #[inline]
     pub fn bytes(&self) -> u64 {
         match *self {

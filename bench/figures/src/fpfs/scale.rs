@@ -89,7 +89,7 @@ fn measure(setting: &Setting, servers: &Servers) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// The time of a message on this machine, beside what client and server work, in nanoseconds: one client alone has nobody to wait for.
+/// The time of a message on this machine, beside the work of client and server, in nanoseconds: one client alone has nobody to wait for.
 fn delay_here(setting: &Setting, servers: &Servers) -> Result<u64> {
     let files = Files { files: setting.scale.pick(30, 3_000, 20_000), dirs: 1, batch: 1, clients: 1 };
     let phases = files.measure(servers)?;

@@ -352,7 +352,7 @@ fn only_administrators_look_at_rows() {
     servers.shutdown();
 }
 
-/// The memory of a check does not grow with the tree beyond what it may sort in, and a little for pages.
+/// The memory of a check does not grow with the tree beyond the buffers of its sorting, and a little for pages.
 #[test]
 fn sorting_spills_into_temporary_files() {
     let site = Site::new();

@@ -145,7 +145,7 @@ fn make_and_remove(client: &Client, plates: Plates, plate: PlateId, n: u64) -> O
     Ok((count / spent, count / removing))
 }
 
-/// Renames a second, one after the other, of what is made for it in the first of two directories, to the second.
+/// Renames a second, one after the other, of files that are made for it in the first of two directories, to the second.
 fn move_each(
     client: &Client,
     [from, to]: [Ino; 2],

@@ -1,4 +1,4 @@
-//! The files of one client: handles, and what spans several files.
+//! The files of one client: handles, and operations on several files.
 //!
 //! Invariants:
 //! - A file that is forgotten was clean; whatever lease the server thinks we have on it is then held for nothing, and
@@ -347,9 +347,9 @@ impl Files {
         inos
     }
 
-    /// All leases on files of a plate are void: drops what is cached under them. `landed`: the session is over and what was not answered
-    /// is lost with it, but for pushes of these files that were under way; EIO at the next flush or fsync of the files concerned,
-    /// and the next sync. Returns the files that are open here and whose content the kernel may have cached.
+    /// All leases on files of a plate are void: drops what is cached under them. `landed`: the session is over, and unanswered
+    /// operations are lost with it, but for pushes of these files that were under way; EIO at the next flush or fsync of the
+    /// files concerned, and the next sync. Returns the files that are open here and whose content the kernel may have cached.
     pub fn forget(&self, inodes: &PlateInodes, landed: Option<&BTreeSet<Ino>>) -> Vec<Ino> {
         let mut open = Vec::new();
         for file in self.files_of(inodes) {

@@ -59,8 +59,7 @@ impl Files {
         self.options.data == DataMode::Linearizable
     }
 
-    /// The file, locked, with a lease of at least `mode` (where leases matter). `during_recall`: for what a recall
-    /// waits for itself.
+    /// The file, locked, with a lease of at least `mode` (where leases matter). `during_recall`: for a push that a recall waits for itself.
     pub(super) fn leased<'a>(
         &self,
         file: &'a FileState,

@@ -28,8 +28,8 @@ pub struct FilesOptions {
     pub block_bytes: usize,
     /// Files up to this size live in their inode, in bytes; at most [`INLINE_BYTES_MAX`].
     pub inline_bytes_max: usize,
-    /// Memory for data that are not yet stored, of all files together, in bytes. Writers wait when it is used up
-    /// (each may go over it by what it writes at once, and one block).
+    /// Memory for data that are not yet stored, of all files together, in bytes. Writers
+    /// wait when it is used up (each may go over it by one write and one block).
     pub dirty_bytes_max: usize,
     /// Memory for blocks read ahead, in bytes.
     pub cache_bytes_max: usize,

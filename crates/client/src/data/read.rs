@@ -1,8 +1,8 @@
 //! Reading: which layer of a file hides which, and reading ahead.
 //!
 //! Invariants:
-//! - One read shows one state of the file as long as its range lies in what one answer of the server covers (a chunk
-//!   of the map at least).
+//! - One read shows one state of the file as long as its range lies in the
+//!   range that one answer of the server covers (a chunk of the map at least).
 //! - Bytes go from the store right to where the caller wants them, unless they were read ahead.
 
 use std::ops::Range;

@@ -49,7 +49,7 @@ impl Runs {
         };
         let at = self.each.index(first.footprint().place);
         let count = self.ops.iter().take_while(|op| self.each.index(op.footprint().place) == at).count();
-        // Once is enough for the run: write-behind acknowledges nothing more of what came before the batch.
+        // Once is enough for the run: write-behind acknowledges nothing more from before the batch.
         let crossing = self.ops.iter().take(count).find(|op| crosses(self.each.plates, op));
         if let Some(Err(error)) = crossing.map(|op| self.each.settle_others(op, at)) {
             return self.took(at, count, Err(error));

@@ -243,7 +243,7 @@ impl Stats {
         let has_changed =
             now.any(|((home, list), now)| self.each.has_changed(*home, list, (now, generation)));
         if has_changed && self.rounds_left > 0 {
-            // Sums begin with what the homes say.
+            // Sums begin with the figures of the homes.
             self.ask_again(&homes, |_| true);
             return self.round();
         }

@@ -319,7 +319,7 @@ fn that_what_was_made_has_no_security_attributes_is_known() {
 fn pending_operation_is_not_earlier_than_changes_of_the_server() {
     let site = Site::new();
     let (made, _) = site.create("a");
-    // The server's clock is ahead of what is known of it here.
+    // The server's clock is ahead of its last time that is known here.
     let later = Time(made.ctime.0 + 3_600_000_000_000);
     let op = Op::Rmdir { parent: site.dir, name: name("d") };
     let outcome = Outcome { attr: None, gone: None, other: None, time: later };

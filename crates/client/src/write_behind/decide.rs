@@ -1,5 +1,5 @@
-//! Decides whether an operation is acknowledged before the server knows of it. The server's own `plan` decides, over what is
-//! [`Known`] here; its refusals, and what it misses, are for the server.
+//! Decides whether an operation is acknowledged before the server knows of it. The server's own
+//! `plan` decides, over what is [`Known`] here; its refusals, and missing facts, are for the server.
 //!
 //! Invariants:
 //! - The names of the directory are held, and no call is under way that may change that.

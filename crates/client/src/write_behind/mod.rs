@@ -121,7 +121,7 @@ impl WriteBehind {
         self.held.lock().count_change(dir);
     }
 
-    /// The server has changed something at this time: by our clock it may be earlier, and what is acknowledged comes later.
+    /// The server has changed something at this time: by our clock it may be earlier, and acknowledged operations come later.
     pub(crate) fn seen(&self, time: Time) {
         self.held.lock().clock.seen(time);
     }

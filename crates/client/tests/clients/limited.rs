@@ -128,7 +128,7 @@ fn ask(client: &Client, call: Call) -> Result<Answer, Refusal> {
     })
 }
 
-/// The subtree of one client, and what is beside it.
+/// The subtree of one client, and files beside it.
 fn furnish(root: &Client) -> (Ino, Ino) {
     let home = root.mkdir_all("/home/alice").expect("made").ino;
     for n in 0..8 {

@@ -1,4 +1,4 @@
-//! How many messages a path costs, and that what a client knows of one is true.
+//! How many messages a path costs, and that a client's knowledge of one is true.
 
 use chiton_client::Client;
 use chiton_model::RenameHow;

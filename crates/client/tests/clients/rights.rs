@@ -50,7 +50,7 @@ enum Deed {
     Chown(Option<u32>, Option<u32>),
     Times(bool),
     Write,
-    /// Root gives the directory a list (the rights of user 1), or takes it away: its own, or what is inherited.
+    /// Root gives the directory a list (the rights of user 1), or takes it away: its own, or the inherited one.
     List(bool, Option<u8>),
 }
 

@@ -246,7 +246,7 @@ fn content_that_was_synced_is_there_after_a_crash_of_both_and_the_rest_in_order(
     let left: Vec<Vec<u8>> =
         all.iter().map_while(|name| client.read_file(format!("/dir/{name}")).ok()).collect();
     assert_eq!(client.list("/dir").expect("listed").len(), left.len(), "those made first are there");
-    // Of the last one, what was written may be lost.
+    // Of the last one, the content may be lost.
     let whole = left.len().saturating_sub(usize::from(left.last().is_some_and(Vec::is_empty)));
     assert!(whole >= 100, "{whole} of {}", left.len());
     for (name, content) in all.iter().zip(&left[..whole]) {

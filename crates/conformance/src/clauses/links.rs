@@ -30,7 +30,7 @@ pub(super) fn refusals(case: &Case<'_>) -> Outcome {
     case.refused(&alice(), &link(file.ino, removed.ino, "new"), Refusal::Stale)?;
     case.refused(&alice(), &link(file.ino, file.ino, "new"), Refusal::NotDir)?;
     case.refused(&alice(), &link(gone.ino, target, "new"), Refusal::Stale)?;
-    // The name comes before what gets it.
+    // The new name is checked before the inode that gets it.
     case.refused(&alice(), &link(sub.ino, target, "there"), Refusal::Exists)?;
     case.chmod(target, 0o666)?;
     case.refused(&alice(), &link(file.ino, target, "there"), Refusal::Access)?;

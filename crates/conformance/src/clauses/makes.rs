@@ -90,11 +90,11 @@ pub(super) fn refusals(case: &Case<'_>) -> Outcome {
     // Without the right to search nobody learns that the name is there.
     case.chmod(dir, 0o666)?;
     case.refused(&alice(), &make(dir, "there", empty(), 0o644), Refusal::Access)?;
-    // Without the right to change names it is taken all the same.
+    // The name is taken even for a caller without the right to change names.
     case.chmod(dir, 0o555)?;
     case.refused(&alice(), &make(dir, "there", empty(), 0o644), Refusal::Exists)?;
     case.refused(&alice(), &make(dir, "new", empty(), 0o644), Refusal::Access)?;
-    // The right to change names comes before what is made.
+    // The right to change names is checked before the new inode.
     let endless = Make::Symlink { target: vec![b'x'; TARGET_MAX + 1] };
     case.refused(&alice(), &make(dir, "new", endless.clone(), 0o777), Refusal::Access)?;
     case.chmod(dir, 0o777)?;

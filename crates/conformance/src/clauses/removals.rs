@@ -68,7 +68,7 @@ pub(super) fn unlink_refusals(case: &Case<'_>) -> Outcome {
     case.chmod(dir, 0o666)?;
     case.refused(&alice(), &unlink(dir, "absent"), Refusal::Access)?;
     case.chmod(dir, 0o555)?;
-    // That there is no such name comes before the right to change names, and this before what has the name.
+    // The name is checked before the right to change names, and this right before the inode that has the name.
     case.refused(&alice(), &unlink(dir, "absent"), Refusal::NotFound)?;
     case.refused(&alice(), &unlink(dir, "sub"), Refusal::Access)?;
     case.chmod(dir, 0o1777)?;

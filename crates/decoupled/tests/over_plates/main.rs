@@ -1,5 +1,5 @@
-//! Decoupled subtrees of a file system with four plates: each lies on one of them. The tests of one plate, and those of what comes from
-//! other plates.
+//! Decoupled subtrees of a file system with four plates: each lies on one of
+//! them. The tests of one plate, and those of messages from other plates.
 
 #![allow(
     clippy::disallowed_methods,

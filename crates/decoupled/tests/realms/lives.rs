@@ -1,4 +1,4 @@
-//! The life of a decoupling: the rights of other clients, what it holds, how it ends.
+//! The life of a decoupling: the rights of other clients, its content, its end.
 
 use chiton_client::OpenFlags;
 use chiton_decoupled::{Change, ChangeKind};

@@ -343,7 +343,7 @@ fn what_rests_on_a_contradicted_operation_is_lost_and_the_rest_is_not() {
     assert_eq!((w.bearer("free"), w.bearer("more").is_some()), (None, true));
 }
 
-/// The refusal does not reach the client, and what was in the way is removed meanwhile.
+/// The refusal does not reach the client, and the obstacle is removed meanwhile.
 #[test]
 fn contradicted_operation_stays_refused() {
     let (mut away, _) = Away::with(&[]);
@@ -357,7 +357,7 @@ fn contradicted_operation_stays_refused() {
     assert_eq!(away.w.bearer("a"), None);
 }
 
-/// A holder of an exclusive lease gives it back first, with what it has buffered.
+/// A holder of an exclusive lease returns it first, with its buffered content.
 #[test]
 fn late_operation_waits_for_the_leases_of_others() {
     let (mut away, inos) = Away::with(&["f"]);

@@ -260,7 +260,7 @@ impl Peers {
         true
     }
 
-    /// An operation returns all its guards, and takes them in order of what it knows by now.
+    /// An operation returns all its guards, and takes them again in the order of the inodes that it knows by now.
     pub(crate) fn begin_again(&mut self, key: OpKey, queue: &mut Queue) {
         self.attempts += 1;
         let attempt = self.attempts;

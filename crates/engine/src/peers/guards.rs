@@ -272,7 +272,7 @@ impl super::Peers {
     }
 }
 
-/// Whether a guard is the token's, or that of what is decoupled here.
+/// Whether a guard is the token's, or that of the decoupled directories here.
 pub(super) fn is_of_no_inode(ino: Ino) -> bool {
     ino == TOKEN || ino == DECOUPLINGS
 }

@@ -261,7 +261,7 @@ fn a_repeated_mkdir_whose_parent_is_gone_is_not_refused() {
         let child = cluster.dirs[made + 1];
         run(&mut cluster, Op::Rmdir { parent, name: name(0) });
         run(&mut cluster, Op::Rmdir { parent: Ino::ROOT, name: name(n) });
-        // The harness refuses a refusal. It has no number to compare: nothing is known of what is gone.
+        // The harness refuses a refusal. It has no number to compare: nothing is known of a removed inode.
         cluster.clients[0].sent[at].answer = Some(Ok(Again::default()));
         cluster.ask(0, at, Some(Again::default()));
         cluster.run(0, 0);

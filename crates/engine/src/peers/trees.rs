@@ -1,4 +1,5 @@
-//! Trees over plates: operations of the server that free names ([`crate::removed_trees`]), and what a client's removal asks of other plates.
+//! Trees over plates: operations of the server that free names
+//! ([`crate::removed_trees`]), and the questions of a client's removal to other plates.
 //!
 //! Invariants:
 //! - An operation that frees a name has a key of its own, which no other operation of any start has.
@@ -14,7 +15,7 @@ use crate::step::Stop;
 use crate::wait_queue::Wait;
 
 impl Crossing {
-    /// The roots of what is decoupled on other plates, of an operation that guards that.
+    /// The roots of the subtrees that are decoupled on other plates, of an operation that guards that.
     pub(crate) fn decoupled_elsewhere(&self) -> impl Iterator<Item = Ino> {
         let rows = self.held.iter().filter(|(row, _)| row.ino == DECOUPLINGS);
         rows.flat_map(|(_, held)| match held {

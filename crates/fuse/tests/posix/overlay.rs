@@ -176,7 +176,7 @@ fn overlayfs_finds_its_layer_after_changes() {
         std::fs::write(&file, b"x").expect("write");
         narrow(at(&format!("d{round}"))).expect("chmod");
         narrow(dir).expect("chmod below it");
-        // A program looks at what the other mount then changes.
+        // A program looks at a file that the other mount then changes.
         assert!(std::fs::read(here.join("else/f")).is_ok());
         std::fs::write(there.join("else/f"), b"new").expect("written elsewhere");
         std::fs::rename(there.join("else/f"), there.join("else/g")).expect("moved elsewhere");

@@ -148,7 +148,7 @@ proptest! {
                 let ino = node.attr.ino;
                 if node.attr.kind != Kind::Dir {
                     prop_assert!(there.contains(&ino), "{ino:?} of ours is lost: {report:#?}");
-                    // A copy of what others changed has theirs in it, which is reported.
+                    // A copy of content that others changed has theirs in it, which is reported.
                     if !clones || report.is_empty() {
                         prop_assert_eq!(&server.node(ino).content, &node.content);
                     }

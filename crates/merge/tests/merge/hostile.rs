@@ -1,4 +1,4 @@
-//! A journal that no client would write: the tree stays sound, and what is outside the subtree stays as it is.
+//! A journal that no client would write: the tree stays sound, and everything outside the subtree stays as it is.
 
 use chiton_model::merge::{MergeMap, OnConflict};
 use chiton_model::{Body, Event, Extent, Make, Op, Over};

@@ -63,7 +63,7 @@ impl Shown<Over> for Over {
 }
 
 impl Event {
-    /// Attributes of what the event makes, right after it; `None` if it makes nothing.
+    /// Attributes of the inode that the event makes, right after it; `None` if it makes nothing.
     pub fn born(&self, position: Position) -> Option<Attr> {
         let Event::Make { parent, ino, kind, mode, uid, gid, rdev, time, content, .. } = self else {
             return None;

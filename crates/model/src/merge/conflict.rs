@@ -74,7 +74,7 @@ pub enum ConflictKind {
     AttrEdit,
     /// Both changed attributes of the same directory.
     AttrAttr,
-    /// Ours changed, or put something into, what theirs removed.
+    /// Ours changed a file that theirs removed, or put something into such a directory.
     EditDelete,
     /// Ours changed a file, or put something into a directory, under whose name theirs put another file (as by saving to a
     /// temporary file and renaming it).
@@ -118,7 +118,7 @@ pub enum Resolution {
     TheirsCopied,
     /// Both are one text: the lines that ours changed, and those that theirs changed.
     Merged,
-    /// Ours is applied to what theirs left.
+    /// Ours is applied to the state that theirs left.
     Together,
     /// The inode that theirs removed is there again, with ours.
     Restored,
@@ -270,7 +270,7 @@ impl ConflictKind {
     }
 }
 
-/// One conflict and what became of it.
+/// One conflict and its resolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The two changes that contradict each other.

@@ -156,7 +156,7 @@ impl MergeMap {
         self.gone.remove(place);
     }
 
-    /// Whether ours knows some names otherwise than by what others did since the base, and ours itself.
+    /// Whether ours knows some names otherwise than by changes that others made since the base, and ours itself.
     pub fn has_names_apart(&self) -> bool {
         !(self.gone.is_empty() && self.bound.is_empty() && self.contested.is_empty())
     }

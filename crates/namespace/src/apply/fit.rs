@@ -56,8 +56,8 @@ impl fmt::Display for Misfit {
 impl std::error::Error for Misfit {}
 
 impl Namespace {
-    /// Whether `event` can be applied at `position` in a file system with so many shards, as far as what is in memory shows. To be asked when [`Namespace::needs`] is
-    /// empty.
+    /// Whether `event` can be applied at `position` in a file system with so many shards,
+    /// as far as the rows in memory show. To be asked when [`Namespace::needs`] is empty.
     ///
     /// # Errors
     /// The misfit.
@@ -168,7 +168,7 @@ impl Namespace {
         require(ino, self.existing(ino, position)?.nlink > 0 && ino != dir)
     }
 
-    /// A name bears `expected`, if what it bears is in memory.
+    /// A name stands for `expected`, if the entry is in memory.
     fn bears(&self, dir: Ino, name: &Name, expected: Option<Ino>) -> Result<(), Misfit> {
         let slot = self.dirs.get(&dir).and_then(|held| held.find(name.hash64(), name.as_bytes()));
         match slot {

@@ -154,7 +154,7 @@ impl Namespace {
             Some(name) => Take::new(value).u64().is_ok_and(|ino| map.has_at(Ino(ino), dir, name)),
             None => row::tag_of(key) == Some(tag::INODE) && map.is_bound(dir),
         };
-        // Others gave the name to what ours gave it to: since a merge found that, ours knows it so.
+        // Others gave the name to the same inode as ours: since a merge found that, ours knows it so.
         let is_agreed = |image: &[u8], row: &Option<Vec<u8>>| {
             let (Some(name), Some(row)) = (&name, row) else { return false };
             image.get(..8) != row.get(..8)

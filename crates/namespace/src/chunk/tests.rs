@@ -322,7 +322,7 @@ fn effects_of_single_changes() {
         fx(-10, &[], &[], &[(1, 1)]),
     );
     check(&[s], hole(0, 40), &[], fx(-30, &[], &[], &[(1, -1)]));
-    // The gap of a shared block is filled by what was cut out: three become one.
+    // The gap of a shared block is filled by the extent that was cut out: three become one.
     let (left, right) = (at(0, 10, 1, 0, true), at(20, 10, 1, 20, true));
     check(&[left, right], at(10, 10, 1, 10, true), &[s], fx(10, &[], &[], &[(1, -1)]));
     // A block over itself is not garbage, and the rest of it counts.

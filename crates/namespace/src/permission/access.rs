@@ -9,7 +9,7 @@ use crate::plan::{InodeFacts, PlanState};
 /// Checks the rights `want` (bits of [`chiton_types::access`]) on an inode.
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`] to write what is immutable, else [`Refusal::Access`], or what must be known first.
+/// [`Refusal::NotPermitted`] to write what is immutable, else [`Refusal::Access`], or a [`Fault`] that names the facts to fetch first.
 #[inline]
 pub fn may<S: PlanState>(state: &S, cred: &Cred, inode: &InodeFacts, want: u8) -> Result<(), Fault> {
     if want & WRITE != 0 && inode.is_immutable() {

@@ -1,4 +1,4 @@
-//! chmod, chown, utimens, and what content that changes does to set-id bits.
+//! chmod, chown, utimens, and the effect of a change of content on set-id bits.
 
 use chiton_model::{AttrChange, SetTime};
 use chiton_types::access::WRITE;
@@ -20,7 +20,7 @@ pub struct Changed {
 /// The right to set a file's size by its name.
 ///
 /// # Errors
-/// [`Refusal::Access`], or what must be known first.
+/// [`Refusal::Access`], or a [`Fault`] that names the facts to fetch first.
 pub fn may_truncate<S: PlanState>(
     state: &S,
     cred: &Cred,
@@ -41,7 +41,7 @@ pub fn may_truncate<S: PlanState>(
 /// another question ([`may_truncate`]).
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`], [`Refusal::Access`], or what must be known first.
+/// [`Refusal::NotPermitted`], [`Refusal::Access`], or a [`Fault`] that names the facts to fetch first.
 pub fn change<S: PlanState>(
     state: &S,
     cred: &Cred,
@@ -118,8 +118,7 @@ fn clears(cred: &Cred, inode: &InodeFacts, change: &AttrChange) -> Result<bool, 
 /// Setting the flags immutable and append-only (`chattr`): for the owner, and to change them CAP_LINUX_IMMUTABLE is needed.
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`], [`Refusal::Unsupported`] of what is neither a file nor a directory, or what must be known
-/// first.
+/// [`Refusal::NotPermitted`], [`Refusal::Unsupported`] of an inode that is neither a file nor a directory, or what must be known first.
 pub fn may_set_flags(cred: &Cred, inode: &InodeFacts, flags: u8) -> Result<(), Fault> {
     if !matches!(inode.kind, Kind::File | Kind::Dir) || flags & !Attr::SETTABLE != 0 {
         return Err(Refusal::Unsupported.into());

@@ -32,7 +32,7 @@ pub struct Birth {
 /// its names was asked for before.
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`] of devices, or what must be known first.
+/// [`Refusal::NotPermitted`] of devices, or a [`Fault`] that names the facts to fetch first.
 pub fn birth(cred: &Cred, dir: &InodeFacts, default: Option<&Acl>, newborn: Newborn) -> Result<Birth, Fault> {
     let Newborn { kind, rdev, mode, umask } = newborn;
     // The device 0/0 leads nowhere: overlays mark with it what is removed.

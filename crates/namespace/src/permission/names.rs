@@ -11,7 +11,7 @@ use crate::plan::{InodeFacts, PlanState};
 /// The right to search a directory.
 ///
 /// # Errors
-/// [`Refusal::Access`], or what must be known first.
+/// [`Refusal::Access`], or a [`Fault`] that names the facts to fetch first.
 #[inline]
 pub fn may_search<S: PlanState>(state: &S, cred: &Cred, dir: &InodeFacts) -> Result<(), Fault> {
     may(state, cred, dir, EXEC)
@@ -20,7 +20,7 @@ pub fn may_search<S: PlanState>(state: &S, cred: &Cred, dir: &InodeFacts) -> Res
 /// The right to add and remove names of a directory.
 ///
 /// # Errors
-/// [`Refusal::Access`], or what must be known first.
+/// [`Refusal::Access`], or a [`Fault`] that names the facts to fetch first.
 #[inline]
 pub fn may_change_names<S: PlanState>(state: &S, cred: &Cred, dir: &InodeFacts) -> Result<(), Fault> {
     may(state, cred, dir, WRITE | EXEC)
@@ -30,7 +30,7 @@ pub fn may_change_names<S: PlanState>(state: &S, cred: &Cred, dir: &InodeFacts) 
 /// was asked for before.
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`], or what must be known first.
+/// [`Refusal::NotPermitted`], or a [`Fault`] that names the facts to fetch first.
 pub fn may_remove(cred: &Cred, dir: &InodeFacts, victim: &InodeFacts) -> Result<(), Fault> {
     if dir.is_append_only() || victim.is_kept() {
         return Err(Refusal::NotPermitted.into());
@@ -48,7 +48,7 @@ pub fn may_remove(cred: &Cred, dir: &InodeFacts, victim: &InodeFacts) -> Result<
 /// of the caller's, and for regular files without set-id bits that the caller may read and write.
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`], or what must be known first.
+/// [`Refusal::NotPermitted`], or a [`Fault`] that names the facts to fetch first.
 pub fn may_link<S: PlanState>(state: &S, cred: &Cred, inode: &InodeFacts) -> Result<(), Fault> {
     if inode.kind == Kind::Dir || inode.is_kept() {
         return Err(Refusal::NotPermitted.into());

@@ -32,7 +32,7 @@ fn class(name: &[u8]) -> Option<Class> {
 /// Setting or removing an attribute.
 ///
 /// # Errors
-/// As setxattr(2) has them, or what must be known first.
+/// As setxattr(2) has them, or a [`Fault`] that names the facts to fetch first.
 pub fn may_set_xattr<S: PlanState>(
     state: &S,
     cred: &Cred,
@@ -73,7 +73,7 @@ pub fn may_set_xattr<S: PlanState>(
 /// Reading an attribute.
 ///
 /// # Errors
-/// As getxattr(2) has them, or what must be known first.
+/// As getxattr(2) has them, or a [`Fault`] that names the facts to fetch first.
 pub fn may_read_xattr<S: PlanState>(
     state: &S,
     cred: &Cred,

@@ -291,7 +291,7 @@ fn an_open_that_was_answered_before_a_file_was_written_and_forgotten_is_not_beli
     assert_eq!(cut, b"wri");
 }
 
-/// While the size of a file is set that is not open here, nobody opens it by what the server said before.
+/// While the size of a file is set that is not open here, nobody opens it by an earlier answer of the server.
 #[test]
 fn who_opens_a_file_whose_size_is_being_set_waits() {
     let member = Rig::new().member(FilesOptions { idle_files_max: 0, ..tiny() });

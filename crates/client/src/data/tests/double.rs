@@ -30,7 +30,7 @@ struct File {
     attr: Attr,
     body: Stored,
     leases: BTreeMap<u64, LeaseMode>,
-    /// Recalls under way: session, what it may keep.
+    /// Recalls under way: the session, and the lease that it may keep.
     recalls: BTreeMap<u64, LeaseMode>,
     /// Requests that wait, by ticket.
     waiting: BTreeSet<u64>,

@@ -134,7 +134,7 @@ fn session_that_is_over_with_another_plate_loses_nothing_here() {
     assert_eq!(member.all(fh), b"dirty");
 }
 
-/// A server that was restarted gives positions again that the one before had given to what it lost.
+/// A server that was restarted gives positions again that the one before had given to events that it lost.
 #[test]
 fn after_a_restart_older_positions_are_news() {
     let rig = Rig::new();
@@ -263,7 +263,7 @@ fn what_was_lost_of_a_file_that_is_written_anew_is_no_error_of_the_new() {
     assert_eq!(member.all(fh), [8; 100]);
 }
 
-/// S23, of what nobody waits for: a recall that cannot store.
+/// S23, of a push that nobody waits for: a recall that cannot store.
 #[test]
 fn loss_at_recall_is_reported_to_every_handle_and_to_sync() {
     let rig = Rig::new();
