@@ -147,7 +147,7 @@ fn cargo_test(count: &mut Count, which: &[&str]) -> Result<()> {
         .map_err(|e| format!("cannot run cargo test: {e}"))?;
     let stdout = child.stdout.take().ok_or("cargo test has no output")?;
     for line in BufReader::new(stdout).lines() {
-        let line = line.map_err(|e| format!("cannot read what cargo test prints: {e}"))?;
+        let line = line.map_err(|e| format!("cannot read the output of cargo test: {e}"))?;
         if let Some(rest) = line.strip_prefix("test result: ") {
             count.passed += before(rest, " passed");
             count.failed += before(rest, " failed");
@@ -158,7 +158,7 @@ fn cargo_test(count: &mut Count, which: &[&str]) -> Result<()> {
     match status.code() {
         Some(0) => Ok(()),
         Some(124) => {
-            Err(format!("cargo test did not end within {TESTS_LIMIT}; the last lines name what ran"))
+            Err(format!("cargo test did not end within {TESTS_LIMIT}; the last lines name the test that ran"))
         }
         _ => Err(format!("cargo test: {status}")),
     }

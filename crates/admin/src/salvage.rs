@@ -67,7 +67,7 @@ pub fn serve(
     };
     let server = Server::start_as(role, options, world)?;
     (salvage.log)(
-        "this file system is served read-only, with what can be read of it; nothing of it is changed",
+        "this file system is served read-only, with all files that can be read; nothing of it is changed",
     );
     Ok(server)
 }

@@ -79,7 +79,7 @@ impl ViewError {
                  whose certificate was made with --admin"
                 .to_owned(),
             Refusal::Unsupported => {
-                "such a metadata store gives no view of one moment: end the server, and look at what it served".to_owned()
+                "such a metadata store gives no view of one moment: end the server, and look at its data directory or bucket".to_owned()
             }
             Refusal::Stale => "it has moved to another server again and again: run it again when the plates of the cluster stay where they \
                  are (chiton cluster status)"
@@ -197,7 +197,7 @@ fn hex(key: &[u8]) -> String {
 }
 
 fn torn(_: Malformed) -> StoreError {
-    StoreError::Io { path: PathBuf::new(), cause: "the server's answer is not what was asked for".to_owned() }
+    StoreError::Io { path: PathBuf::new(), cause: "the server's answer does not fit the question".to_owned() }
 }
 
 fn denied(key: &str) -> ObjectError {

@@ -374,7 +374,7 @@ fn policies_are_set_explained_listed_and_removed_on_a_mount() {
         (explained["root"].as_str(), explained["durability"].as_str()),
         (Some("/scratch"), Some("none"))
     );
-    assert!(done(&["policy", "explain", &at("scratch/sub")]).contains("what survives when"));
+    assert!(done(&["policy", "explain", &at("scratch/sub")]).contains("data that survive each failure"));
     // S17: "A rename or link out of a realm (a subtree with a policy of its own) is EXDEV, as between mounts."
     let crossed = fs::rename(mounted.file("scratch/sub/f"), mounted.file("f")).expect_err("a border");
     assert_eq!(crossed.kind(), std::io::ErrorKind::CrossesDevices);

@@ -89,8 +89,7 @@ impl Taking<'_> {
             let (dir, work) = (quoted(path), path_of(change));
             let what =
                 format!("{dir}: here it is a directory in which you changed something ({})", quoted(&work));
-            let next =
-                "move what is to stay out of it, or remove the directory (rm -r), then run the command again";
+            let next = "move files that you want to keep out of it, or remove the directory (rm -r), then run the command again";
             return Err(RealmError::new(Refusal::NotEmpty, what, next));
         }
         let mut all = Vec::new();
@@ -113,7 +112,7 @@ impl Taking<'_> {
         }
         // A directory is made before its entries.
         all.iter().rev().try_for_each(|at| self.ours.remove(at)).map_err(|refusal| {
-            RealmError::refused(&format!("what is in {} cannot be removed", quoted(path)), refusal)
+            RealmError::refused(&format!("the content of {} cannot be removed", quoted(path)), refusal)
         })
     }
 }

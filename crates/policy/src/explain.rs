@@ -267,7 +267,7 @@ impl fmt::Display for Explanation {
             Consistency::Weak => "seen by others when it is merged",
             Consistency::Invisible => "seen by this client only",
         };
-        writeln!(f, "  {seen}\n\n  what survives when")?;
+        writeln!(f, "  {seen}\n\n  data that survive each failure")?;
         for row in &self.survives {
             writeln!(f, "{}", wrapped(&format!("     {:<20} ", row.failed), &" ".repeat(26), row.answer))?;
         }

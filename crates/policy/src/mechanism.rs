@@ -109,21 +109,21 @@ mechanisms! {
     Stream {
         name: "stream", aliases: [], role: Persist, end: Server,
         arrow: "the server's journal goes to the object store",
-        gives: "what was made durable survives the loss of the server's machine",
+        gives: "durable events survive the loss of the server's machine",
         costs: "the object store's bandwidth and latency",
     }
     /// A journal goes to a local disk.
     LocalPersist {
         name: "local_persist", aliases: ["save"], role: Persist, end: ClientOrServer,
-        arrow: "the journal goes to a file on the local disk of who carries operations out",
-        gives: "what was made durable survives the end of that process",
+        arrow: "the journal goes to a file on the local disk of the process that carries operations out",
+        gives: "durable events survive the end of that process",
         costs: "the local disk's bandwidth and latency",
     }
     /// The client's journal goes to the object store.
     GlobalPersist {
         name: "global_persist", aliases: ["persist"], role: Persist, end: Client,
         arrow: "the client's journal goes to the object store",
-        gives: "what was made durable can be recovered from any machine",
+        gives: "durable events can be recovered from any machine",
         costs: "the object store's bandwidth and latency",
     }
     /// Operations take their place in the sites' one ordered log.

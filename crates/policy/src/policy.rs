@@ -191,7 +191,7 @@ impl Policy {
             let reason = match (&self.placement, self.consistency()) {
                 (Placement::Near, _) => "spreads names over plates, and `placement: near` keeps them on one",
                 (_, Consistency::Weak | Consistency::Invisible) => {
-                    "spreads names over plates, and what a client decouples lies on one"
+                    "spreads names over plates, and a decoupled subtree lies on one"
                 }
                 _ => "",
             };

@@ -111,7 +111,7 @@ fn broken_rule(composition: &Composition) -> Option<String> {
             && let Some(apply) = before.iter().find(|b| b.role() == Role::Apply)
         {
             return Some(format!(
-                "{} before {}: what others have seen could be lost; it comes after, or beside with ||",
+                "{} before {}: changes that others have seen could be lost; it comes after, or beside with ||",
                 apply.name(),
                 mechanism.name()
             ));

@@ -65,11 +65,11 @@ pub fn survival(consistency: Consistency, durability: Durability, failed: Failed
     if decoupled {
         return match (durability, failed) {
             (_, ServerProcess) => {
-                (Kept::Merged, "what is not merged: the client has it; what is: as the namespace around")
+                (Kept::Merged, "unmerged changes: the client has them; merged ones: as the namespace around")
             }
-            (_, ServerMachine | Site) => (Kept::Merged, "what was merged: as the namespace around"),
+            (_, ServerMachine | Site) => (Kept::Merged, "merged changes: as the namespace around"),
             (Durability::None, ClientProcess | ClientMachine) | (Durability::Local, ClientMachine) => {
-                (Kept::No, "no, but for what was merged")
+                (Kept::No, "no, except for merged changes")
             }
             (Durability::Local, ClientProcess) => (Kept::Yes, "yes, after recovery on that machine"),
             (Durability::Global | Durability::Geo, ClientProcess) => {
@@ -80,12 +80,12 @@ pub fn survival(consistency: Consistency, durability: Durability, failed: Failed
     }
     match (durability, failed) {
         (Durability::Geo, _) => (Kept::Yes, "yes"),
-        (_, ClientProcess | ClientMachine) => (Kept::Answered, "what the server has answered"),
+        (_, ClientProcess | ClientMachine) => (Kept::Answered, "the operations that the server has answered"),
         (Durability::None, ServerProcess) => (Kept::No, "no: the subtree is what the last checkpoint held"),
         (Durability::None, ServerMachine | Site) => (Kept::No, "no"),
-        (Durability::Local, ServerProcess) => (Kept::Yes, "yes (clients send again what was not durable)"),
+        (Durability::Local, ServerProcess) => (Kept::Yes, "yes (clients send the other operations again)"),
         (Durability::Local, ServerMachine | Site) => (Kept::No, "no"),
-        (Durability::Global, ServerProcess) => (Kept::Yes, "yes (clients send again what was not durable)"),
+        (Durability::Global, ServerProcess) => (Kept::Yes, "yes (clients send the other operations again)"),
         (Durability::Global, ServerMachine) => {
             (Kept::Yes, "yes, as far as the object store is not on that machine")
         }

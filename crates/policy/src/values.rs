@@ -51,7 +51,7 @@ words! {
         /// Any request of others is refused with EBUSY.
         Block = "block", "any request of others is refused with EBUSY (\"Device or resource busy\")";
         /// Others may read; their changes are refused with EBUSY.
-        BlockWrites = "block_writes", "others may look; what changes something is refused with EBUSY";
+        BlockWrites = "block_writes", "others may read; their changes are refused with EBUSY";
     }
 }
 
@@ -61,7 +61,7 @@ words! {
         /// As on one machine.
         Linearizable = "linearizable", "a read sees every write that was answered before it began";
         /// A client that opens a file sees what was closed before.
-        CloseToOpen = "close_to_open", "an open sees what was closed before it";
+        CloseToOpen = "close_to_open", "an open sees the content of files closed before it";
         /// Files open for writing can be read.
         Lazy = "lazy", "files that are being written can be read; a reader sees a prefix";
     }
@@ -95,9 +95,9 @@ words! {
     /// How `chiton run` treats the changes of a command that failed.
     OnFailure, default Discard {
         /// The changes of the failed command are dropped.
-        Discard = "discard", "chiton run drops what a command did that failed";
+        Discard = "discard", "chiton run drops the changes of a command that failed";
         /// The changes of the failed command are kept, for inspection.
-        Keep = "keep", "chiton run leaves what a command did that failed, to be looked at";
+        Keep = "keep", "chiton run keeps the changes of a command that failed, for inspection";
     }
 }
 
@@ -107,9 +107,9 @@ words! {
         /// Only administrators decouple with a weaker policy than the directory's.
         Never = "never", "the owner of a directory decouples it with no weaker policy than holds there";
         /// Synced changes are in the object store.
-        Global = "global", "the owner of a directory may decouple it if what is synced meanwhile is in the object store";
+        Global = "global", "the owner of a directory may decouple it if synced changes are in the object store";
         /// Synced changes are on the local disk.
-        Local = "local", "the owner of a directory may decouple it if what is synced meanwhile is on a local disk";
+        Local = "local", "the owner of a directory may decouple it if synced changes are on a local disk";
         /// The owner may decouple the directory with any durability, also with none.
         Anyhow = "none", "the owner of a directory may decouple it, also without durability";
     }

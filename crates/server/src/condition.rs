@@ -82,7 +82,7 @@ impl Plate {
                 && !self.is_stopping()
                 && let Some(notify) = &self.options.on_failed
             {
-                notify(&format!("{error}: this server ends, and the next one recovers what was durable"));
+                notify(&format!("{error}: this server ends, and the next one recovers all durable changes"));
             }
         }
     }

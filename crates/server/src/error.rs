@@ -160,10 +160,9 @@ pub enum ShutdownError {
 impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ShutdownError::NotDurable(what) => write!(
-                f,
-                "not everything that was answered could be made durable, and what was not is lost: {what}"
-            ),
+            ShutdownError::NotDurable(what) => {
+                write!(f, "some answered operations could not be made durable, and are lost: {what}")
+            }
             ShutdownError::NoCheckpoint(what) => write!(
                 f,
                 "the last checkpoint failed: {what}; nothing is lost: the next start replays the journal"

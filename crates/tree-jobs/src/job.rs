@@ -244,7 +244,11 @@ impl Job {
             return self.end_with_server(totals);
         }
         if is_untaken {
-            return self.end(JobState::Failed, totals, Some("no client took what it found".to_owned()));
+            return self.end(
+                JobState::Failed,
+                totals,
+                Some("no client took the names that it found".to_owned()),
+            );
         }
         match client.sync() {
             Err(refusal) if is_lost || refusal == Refusal::NotConnected => {

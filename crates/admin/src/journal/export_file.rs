@@ -247,7 +247,7 @@ impl<R: Read> ExportReader<R> {
                 let found = u32::from_le_bytes(self.take::<4>("its checksum")?);
                 if (frames, events) != (self.frames, self.events) || found != expected {
                     return Err(JournalToolError::NotAnExport(
-                        "its end does not fit what comes before: it is damaged".to_owned(),
+                        "its end does not fit the rest: it is damaged".to_owned(),
                     ));
                 }
                 self.ended = true;

@@ -136,7 +136,7 @@ impl Pointers {
             },
         );
         check(
-            "what was durable is there (segments join, checksums are right)",
+            "every durable event is there (segments join, checksums are right)",
             Some(survey.is_whole()),
             survey.flaws.first().map(|flaw| flaw.damage.to_string()).unwrap_or_default(),
         );
@@ -207,7 +207,7 @@ pub fn set_write(
 ) -> Result<(), JournalToolError> {
     if to <= stored {
         return Err(JournalToolError::Refused(format!(
-            "write_pos is at least expire_pos ({}), not {to}: the metadata store holds what comes before",
+            "write_pos is at least expire_pos ({}), not {to}: the metadata store holds the events before it",
             stored.next()
         )));
     }

@@ -206,7 +206,7 @@ impl ConflictKind {
     pub fn meaning(self) -> &'static str {
         match self {
             ConflictKind::FileFile => {
-                "both put a file under one new name, or ours saved by a rename what theirs changed"
+                "both put a file under one new name, or ours saved by a rename a file that theirs changed"
             }
             ConflictKind::DirFile => "ours put a directory, theirs a file under one name",
             ConflictKind::FileDir => "ours put a file, theirs a directory under one name",
@@ -216,10 +216,10 @@ impl ConflictKind {
             ConflictKind::AttrAttr => {
                 "both changed attributes of one directory, symbolic link or special file"
             }
-            ConflictKind::EditDelete => "ours changed, or put something into, what theirs removed",
+            ConflictKind::EditDelete => "ours changed a file, or filled a directory, that theirs removed",
             ConflictKind::EditFile => "ours changed a file that theirs replaced (saved by a rename)",
             ConflictKind::EditDir => {
-                "ours changed, or put something into, what theirs replaced by a directory"
+                "ours changed a file, or filled a directory, that theirs replaced by a directory"
             }
             ConflictKind::AttrFile => {
                 "ours changed attributes of a file that theirs replaced (saved by a rename)"
@@ -231,10 +231,10 @@ impl ConflictKind {
             ConflictKind::DeleteFile => "ours removed a name under which theirs put another file",
             ConflictKind::DeleteDir => "ours removed a name under which theirs put a directory",
             ConflictKind::DeleteFilled => "ours removed a directory into which theirs put something",
-            ConflictKind::DeleteRename => "ours removed what theirs moved",
+            ConflictKind::DeleteRename => "ours removed a file or directory that theirs moved",
             ConflictKind::RenameRename => "both moved one file",
             ConflictKind::RenameRenameDir => "both moved one directory",
-            ConflictKind::RenameDelete => "ours moved what theirs removed",
+            ConflictKind::RenameDelete => "ours moved a file or directory that theirs removed",
             ConflictKind::Loop => "together, two moves would put a directory below itself",
             ConflictKind::FileMoved => {
                 "ours put something under a name to which theirs moved a file that ours has elsewhere"

@@ -102,7 +102,7 @@ impl Durable {
         };
         if let Err(error) = &result {
             let cause = format!(
-                "an earlier sync failed ({error}); restart the server: clients then send again what was not durable"
+                "an earlier sync failed ({error}); restart the server: clients then send again the operations that were not durable"
             );
             *failed = Some(ObjectError::Io { key: error.key().to_owned(), cause });
         }

@@ -78,7 +78,7 @@ pub(crate) const OF_SERVER: &[Metric] = &[
     gauge(
         "chiton_disk_size_bytes",
         "/disk_size_bytes",
-        "Size of the disk of the data, or what the object store claims",
+        "Size of the disk of the data, or the size that the object store reports",
     ),
     gauge("chiton_disk_free_bytes", "/disk_free_bytes", "Free space there"),
     counters(

@@ -82,7 +82,10 @@ impl DirectoryHold {
                 match end(&holder, &file, world) {
                     Ok(true) => {}
                     Ok(false) => {
-                        return Err(held(named, "it did not end when it was killed: look what it waits for"));
+                        return Err(held(
+                            named,
+                            "it did not end when it was killed: find out what it waits for",
+                        ));
                     }
                     Err(e) => {
                         return Err(held(named, &format!("it cannot be ended ({e}): stop it as its user")));

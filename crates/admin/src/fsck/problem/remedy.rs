@@ -13,25 +13,25 @@ impl Problem {
                 tag::ENTRY => {
                     "give its name back to the inode that lacks one there; if that is not certain, remove it"
                 }
-                SESSION => "end the session; what its client has not heard of is refused",
+                SESSION => "end the session; operations that its client has not heard of are refused",
                 SESSION_OVER => {
                     "remove it: a client of that session counts all that it had not settled as lost"
                 }
                 tag::LINKED => "list the directories anew",
-                tag::HISTORY => "remove it; what policies hold is not changed",
+                tag::HISTORY => "remove it; no policy changes",
                 _ => "write it as the other rows say",
             },
-            Problem::MissingRoot => "make it anew, for root only; what lies in it stays",
+            Problem::MissingRoot => "make it anew, for root only; its entries stay",
             Problem::DanglingEntry { .. } => "remove the entry",
             Problem::LostInode { .. } => "make it anew, for root only, with the content that there is",
             Problem::WrongHardLinks { is, .. } if is.is_empty() => "remove the list",
             Problem::WrongHardLinks { .. } => "list the directories anew",
             Problem::WrongPolicy { is: Some(_), .. } => "give the directory the policy of that change",
             Problem::WrongPolicy { is: None, .. } => "remove the policy; the history keeps it",
-            Problem::WrongPolicyHistory { is: Some(_), .. } => "write what the directory carries",
+            Problem::WrongPolicyHistory { is: Some(_), .. } => "write the policy that the directory carries",
             Problem::WrongPolicyHistory { is: None, .. } => "remove the row",
-            Problem::StalePolicyHistory { .. } => "write what plate 0 has",
-            Problem::StalePolicy { .. } => "write what the plate of the directory has",
+            Problem::StalePolicyHistory { .. } => "write the change that plate 0 has",
+            Problem::StalePolicy { .. } => "write the policy that the plate of the directory has",
             Problem::WrongEntryType { .. } => "write the inode's type into the entry",
             Problem::ExtraDirectoryEntry { .. } => "remove the second entry; the directory keeps the first",
             Problem::WrongParent { .. } => "write the directory that holds the entry into the inode",
@@ -76,13 +76,13 @@ impl Problem {
                  load into a new file system"
             }
             Problem::BadRow { .. } => {
-                "restore the metadata store from a backup; what else can be read can be saved with chiton dump"
+                "restore the metadata store from a backup; all other readable files can be saved with chiton dump"
             }
             Problem::EntriesOutsideDirectory { .. } | Problem::StrayRow { adoptable: false, .. } => {
                 "nothing is lost by leaving it; restore the metadata store from a backup to have it back"
             }
             Problem::MissingPart { .. } => {
-                "move what else is in the directory to a new one, and restore the lost names from a backup"
+                "move the other files of the directory to a new one, and restore the lost names from a backup"
             }
             Problem::MissingContent { xattrs: false, .. } => "restore the file from a backup, or remove it",
             Problem::MissingBlock { .. } | Problem::CorruptBlock { .. } => {

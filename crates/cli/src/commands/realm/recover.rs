@@ -152,7 +152,10 @@ fn advice(left: &[LeftRealm]) -> impl Iterator<Item = &'static str> {
              diff, merge or delete ends it",
         ),
         (left.iter().any(is_branch), "branches wait for chiton branch merge or chiton branch delete"),
-        (left.iter().any(is_over), "chiton recover --discard removes the journals of what is over"),
+        (
+            left.iter().any(is_over),
+            "chiton recover --discard removes the journals of decouplings that are over",
+        ),
     ];
     all.into_iter().filter_map(|(applies, next)| applies.then_some(next))
 }
