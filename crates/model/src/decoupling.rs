@@ -20,7 +20,7 @@ type ShortText = Max<String, DECOUPLING_TEXT_BYTES_MAX>;
 number! {
     /// How operations of others in the subtree are treated meanwhile.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub enum Interference "what happens to others" {
+    pub enum Interference "treatment of others" {
         /// They act on the global namespace.
         Allow = 0,
         /// Any request of others is refused with EBUSY.

@@ -47,7 +47,7 @@ choice! {
 choice! {
     /// The outcome of a call about an object.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub enum ObjectAnswer "what became of an object" {
+    pub enum ObjectAnswer "outcome for an object" {
         /// Stored; or another one is there.
         0 Put(done: bool)
         /// Content; `None`: no such object.
