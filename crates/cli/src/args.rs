@@ -350,7 +350,7 @@ pub(crate) struct Target {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every finding has a stable name, a path or inode, a description, and its repair; docs/administration.md lists them. Repair deletes no content: an inode that lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 all findings were repaired, 2 wrong usage, 4 findings remain, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub what is served\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open\n  chiton fsck etcd://h1,h2,h3    a cluster, beside its servers\n  chiton fsck s3://bucket/chiton    the data of a cluster, through its servers if any lives"
+    after_help = "Every finding has a stable name, a path or inode, a description, and its repair; docs/administration.md lists them. Repair deletes no content: an inode that lost its name gets one in /lost+found.\n\nExit codes: 0 clean, 1 all findings were repaired, 2 wrong usage, 4 findings remain, 8 the check failed.\n\nExamples:\n  chiton fsck /srv/chiton\n  chiton fsck --content --json /srv/chiton\n  chiton fsck --content --rate 20M /mnt/chiton    scrub a file system that a server runs\n  chiton fsck --repair --yes /srv/chiton\n  chiton fsck --rebuild --yes /srv/chiton    the metadata store does not open\n  chiton fsck etcd://h1,h2,h3    a cluster, beside its servers\n  chiton fsck s3://bucket/chiton    the data of a cluster, through its servers if any lives"
 )]
 pub(crate) struct Fsck {
     /// A data directory, s3://BUCKET/PREFIX, or running servers: a mount point, a server's address, or the etcd of a cluster. The data of

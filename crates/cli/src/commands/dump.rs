@@ -108,7 +108,7 @@ pub(crate) fn run_dump(args: &Dump) -> Outcome {
         0 => Ok(()),
         n => Err(Failure::failed(format!(
             "{n} places could not be read; the dump names each (lines with \"unreadable\" or \"could not be read\") \
-             and has the rest; chiton fsck --content says what is damaged"
+             and has the rest; chiton fsck --content lists the damage"
         ))),
     }
 }

@@ -28,11 +28,11 @@ Examples:
   chiton policy set /mnt/chiton/job my.yml          a policy of your own
   echo 'placement: near' | chiton policy set /mnt/chiton/build -
   chiton policy explain /mnt/chiton/job/out         the policy that holds there: its steps, waits and guarantees
-  chiton policy list /mnt/chiton --history          all policies, and what changed when
+  chiton policy list /mnt/chiton --history          all policies, and their changes with times
   chiton policy rm /mnt/chiton/scratch              the policy of the directory around holds again
-  chiton policy presets                             what ships
+  chiton policy presets                             the policies that ship
   chiton policy presets batchfs > my.yml            a policy to change
-  chiton policy explain my.yml --json               what the file means
+  chiton policy explain my.yml --json               the meaning of the file
 
 A policy is seen and set through any mount, also as an attribute: getfattr -n chiton.policy DIR,
 setfattr -n chiton.policy -v ramdisk DIR.";
@@ -281,7 +281,7 @@ fn refused(path: &Path, what: &str, errno: Errno) -> Failure {
                 std::fs::metadata(path).map_or_else(|_| "?".to_owned(), |meta| meta.uid().to_string());
             format!(
                 "root and the owner of the file system may set any policy, the owner of the directory (user {owner}) one that \
-                 is not weaker than what is around: ask one of them, or make a directory of your own and set it there"
+                 is not weaker than the policy around it: ask one of them, or make a directory of your own and set it there"
             )
         }
         Errno::NOTDIR => {

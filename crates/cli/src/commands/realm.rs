@@ -57,7 +57,7 @@ pub(crate) struct Within {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 merged, 3 in use (files are open for writing), 4 not decoupled here, 5 a conflict, which the policy (on_conflict: abort) forbids.\n\nExamples:\n  chiton merge /mnt/chiton/job\n  chiton merge /mnt/chiton/job --dry-run    show its effects and its conflicts\n  chiton merge /mnt/chiton/job --dry-run --on-conflict keep_both\n  chiton merge /mnt/chiton/job --json       with each conflict: base, ours, theirs, what was done"
+    after_help = "Exit codes: 0 merged, 3 in use (files are open for writing), 4 not decoupled here, 5 a conflict, which the policy (on_conflict: abort) forbids.\n\nExamples:\n  chiton merge /mnt/chiton/job\n  chiton merge /mnt/chiton/job --dry-run    show its effects and its conflicts\n  chiton merge /mnt/chiton/job --dry-run --on-conflict keep_both\n  chiton merge /mnt/chiton/job --json       with each conflict: base, ours, theirs, resolution"
 )]
 pub(crate) struct Merge {
     /// Anything in a decoupled subtree of a mount.
@@ -81,7 +81,7 @@ pub(crate) struct Merge {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  chiton discard /mnt/chiton/job            the subtree is again what it was (with what was synced)\n  chiton discard /mnt/chiton/job --force"
+    after_help = "Examples:\n  chiton discard /mnt/chiton/job            the subtree is again as it was, with synced changes\n  chiton discard /mnt/chiton/job --force"
 )]
 pub(crate) struct Discard {
     /// Anything in a decoupled subtree of a mount.

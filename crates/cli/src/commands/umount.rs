@@ -44,8 +44,8 @@ pub(crate) fn run(args: &Umount) -> Outcome {
         }
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::failed(format!(
-            "unmounted {dir}, but the mount's process ended before everything was durable ({error}): what fsync and flush had \
-             not confirmed may be lost; its log says why"
+            "unmounted {dir}, but the mount's process ended before everything was durable ({error}): changes that fsync and flush \
+             had not confirmed may be lost; its log says why"
         ))),
     }
 }

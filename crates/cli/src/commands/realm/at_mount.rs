@@ -188,7 +188,7 @@ impl Done {
 }
 
 const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort), and unmerged changes are still here: chiton \
-                       conflicts lists what both sides did, chiton resolve says what is to hold; then merge again";
+                       conflicts lists the changes of both sides, chiton resolve chooses one of them; then merge again";
 
 pub(crate) fn decouple(args: &Decouple) -> Outcome {
     let given = args.policy.as_deref().map(Given::read).transpose()?;

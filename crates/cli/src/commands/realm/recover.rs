@@ -38,7 +38,7 @@ pub(crate) fn recover(args: &Recover) -> Outcome {
     let says = args.merge || args.discard || args.offline || args.as_branch.is_some();
     if !args.id.is_empty() && !says {
         return Err(Failure::failed(
-            "choose what to do with the journals: --merge, --discard or --as-branch NAME",
+            "choose how to treat the journals: --merge, --discard or --as-branch NAME",
         ));
     }
     let dir = state_dir(args.state_dir.as_ref())?;
@@ -148,8 +148,8 @@ fn advice(left: &[LeftRealm]) -> impl Iterator<Item = &'static str> {
         (left.iter().any(is_left), "chiton recover --merge merges the journals, --discard drops them"),
         (
             left.iter().any(is_aside),
-            "what was ended by force waits as a branch: chiton recover --as-branch NAME gives it a name of yours, and chiton branch \
-             diff, merge or delete ends it",
+            "a decoupling that was ended by force waits as a branch: chiton recover --as-branch NAME gives it a name of yours, and \
+             chiton branch diff, merge or delete ends it",
         ),
         (left.iter().any(is_branch), "branches wait for chiton branch merge or chiton branch delete"),
         (

@@ -30,7 +30,7 @@ pub(crate) struct Chmod {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Names of users and groups are those of this machine. Symbolic links are changed themselves, never what they lead to. chiton chown skips files that have the owner already. It names each refused file, and then exits with 1. With -R the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic.\n\nExamples:\n  chiton chown -R alice:staff /mnt/chiton/home/alice\n  chiton chown :staff /mnt/chiton/share\n  chiton chown -R 1000:1000 --server tcp:server:7117 /home/alice --json"
+    after_help = "Names of users and groups are those of this machine. Symbolic links are changed themselves, never their targets. chiton chown skips files that have the owner already. It names each refused file, and then exits with 1. With -R the server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process. It is not atomic.\n\nExamples:\n  chiton chown -R alice:staff /mnt/chiton/home/alice\n  chiton chown :staff /mnt/chiton/share\n  chiton chown -R 1000:1000 --server tcp:server:7117 /home/alice --json"
 )]
 pub(crate) struct Chown {
     /// Change everything in directories, too.

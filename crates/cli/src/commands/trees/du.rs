@@ -13,7 +13,7 @@ use crate::size;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A file with several names counts once. \"stored\" is what content takes in the object store; blocks that several files share (cp --reflink, chiton cp) count for each. The server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process.\n\nExamples:\n  chiton du /mnt/chiton/home\n  chiton du --depth 1 /mnt/chiton/home\n  chiton du --server tcp:server:7117 / --json"
+    after_help = "A file with several names counts once. \"stored\" is the space of content in the object store; blocks that several files share (cp --reflink, chiton cp) count for each. The server does the work as a job (chiton jobs), which Ctrl-C cancels; --here does it in this process.\n\nExamples:\n  chiton du /mnt/chiton/home\n  chiton du --depth 1 /mnt/chiton/home\n  chiton du --server tcp:server:7117 / --json"
 )]
 pub(crate) struct Du {
     #[command(flatten)]
