@@ -9,6 +9,73 @@
 //!                          └─▶ Stop            a conflict, and the policy says abort
 //! ```
 //!
+//! # Getting started
+//!
+//! ```
+//! use chiton_merge::{MergeContext, MergeStep, plan_merge};
+//! use chiton_model::Event;
+//! use chiton_model::merge::{MergeMap, OnConflict};
+//! use chiton_namespace::Namespace;
+//! use chiton_types::{Ino, Kind, Mode, Name, Position, Time};
+//!
+//! # use chiton_namespace::{Fetched, Need};
+//! # fn name(text: &str) -> Name {
+//! #     Name::try_from(text).expect("a name")
+//! # }
+//! # fn make(kind: Kind, parent: Ino, ino: Ino, text: &str, content: &[u8]) -> Event {
+//! #     let (mode, time, content) = (Mode(0o755), Time(1), content.to_vec());
+//! #     Event::Make { kind, mode, parent, ino, time, uid: 0, gid: 0, rdev: 0, name: name(text), content }
+//! # }
+//! # let mut state = Namespace::new();
+//! # let (key, value) = Namespace::format_rows(Time(0), 0, 0).swap_remove(0);
+//! # let rows = vec![(key, value.expect("the root's row"))];
+//! # let root = Fetched { need: Need::Inode(Ino::ROOT), rows, exhausted: true, unreadable: false };
+//! # let generation = state.generation();
+//! # state.install(root, generation).expect("a row of the format");
+//! // A client decoupled the directory `job` when the server was at position 1. It may use the inode numbers from 100 to 199.
+//! let job = Ino(2);
+//! state.apply(&make(Kind::Dir, Ino::ROOT, job, "job", b""), Position(1));
+//! let mut map = MergeMap::new(job, Position(1), 7, OnConflict::KeepBoth);
+//! map.grant(Ino(100), Ino(200));
+//! map.note_born_after(job.shard(), 3);
+//!
+//! // Another client has made a file `out` there since. The journal of the decoupled side has a file of the same name.
+//! let mut position = Position(2);
+//! state.apply(&make(Kind::File, job, Ino(3), "out", b"theirs"), position);
+//! let mut event = make(Kind::File, job, Ino(100), "out", b"ours");
+//!
+//! // The merge first moves the other file aside, and then makes ours.
+//! let mut conflicts = Vec::new();
+//! let mut is_done = false;
+//! while !is_done {
+//!     let ctx = MergeContext { is_open: &|_| false, fresh: Ino(4), now: Time(2) };
+//!     let step = plan_merge(&state, &mut event, &mut map, &ctx, &mut conflicts)?;
+//!     is_done = !matches!(step, MergeStep::First(_));
+//!     let events = match step {
+//!         MergeStep::Emit => vec![event.clone()],
+//!         MergeStep::First(events) | MergeStep::Instead(events) => events,
+//!         MergeStep::Skip(_) | MergeStep::Stop => Vec::new(),
+//!     };
+//!     for event in &events {
+//!         position = position.next();
+//!         state.apply(event, position);
+//!         map.note_own(position);
+//!     }
+//! }
+//! assert_eq!(state.named(job, &name("out"))?, Some((Ino(100), Kind::File)));
+//! assert_eq!(state.named(job, &name("out.theirs"))?, Some((Ino(3), Kind::File)));
+//! assert_eq!(conflicts.len(), 1);
+//! # Ok::<(), chiton_namespace::Fault>(())
+//! ```
+//!
+//! # Layout
+//!
+//! - [`plan_merge`] (`lib`): one event. `make`, `names`, `rename`, `exchange`: events that change names. `content`: the others.
+//! - `edit`: files that both sides changed. `replaced`: names that others gave to another file. `restored`: inodes that others removed.
+//! - `locate`: the place of an inode on the server, free names, reports of conflicts.
+//! - [`foreign_to_inode`], [`foreign_to_name`] (`foreign`): the changes of others, for a preview.
+//! - [`squash`]: drops redundant events before a journal is sent. [`rebase`]: adapts a journal to a state that a merge left.
+//!
 //! Invariants:
 //! - Pure and deterministic; the state is not changed, the map only with the answer (not if rows are missing).
 //! - Whatever the event says, the emitted events fit the state: a hostile journal breaks nothing, and touches nothing
