@@ -15,11 +15,11 @@ use crate::locate::known_name;
 /// How an event that is replayed is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rebased {
-    /// The merge carries out the event as it is.
+    /// The event is applied as it is.
     Unchanged,
-    /// The merge carries out this event instead.
+    /// This event is applied instead.
     Replaced(Event),
-    /// The merge carries out this event first, and then rebases the original again.
+    /// This event is applied first; then the original is rebased again.
     First(Event),
     /// Nothing, or nothing more.
     Nothing,
