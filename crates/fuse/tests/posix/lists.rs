@@ -24,7 +24,7 @@ fn mode(fs: &dyn FsUnderTest, path: &str) -> u32 {
     fs.stat(ROOT, path).expect("there").mode & 0o7777
 }
 
-/// S34: "The mask is what the group's bits of the mode show, and chmod changes it."
+/// S34: "The group's bits of the mode show the mask, and chmod changes it."
 #[test]
 fn a_list_decides_and_its_mask_is_in_the_mode() {
     over_both(|fs| {
