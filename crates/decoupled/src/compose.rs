@@ -173,8 +173,8 @@ impl Composition {
     }
 }
 
-/// Where reading a journal ends: at its end, or before the first frame that makes an inode with a number which the rows do
-/// not know to be granted. It has gone on since they were taken.
+/// Where reading a journal ends: at its end, or before the first frame that makes an inode with
+/// a number which the rows do not know to be granted. It has continued since they were taken.
 fn upto(journal: &Unmerged, granted: &Granted) -> Result<Position, RealmError> {
     let after = granted.state.merged;
     let begun = granted.state.batch.map_or(after, |(upto, _)| upto);

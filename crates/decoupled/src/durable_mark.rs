@@ -1,5 +1,5 @@
-//! Records beside a client's journal how far the journal was durable. A journal that was cut off later looks like
-//! one whose last commit a crash tore; only this record tells them apart.
+//! Records beside a client's journal how far the journal was durable. A journal that was cut off
+//! later looks like one whose last commit a crash tore; only this record distinguishes them.
 //!
 //! ```text
 //!   file `durable`:  0      sequence u64, position u64, the complements of both        the two slots are written in turn

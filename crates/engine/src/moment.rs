@@ -25,7 +25,7 @@ pub struct Moment {
     pub durable: Position,
     /// Whether changes can be made durable.
     pub health: Health,
-    /// Checkpoints fail for want of space: changes go on until too much is dirty, then they are refused.
+    /// Checkpoints fail for lack of space: changes continue until too many rows are dirty, then they are refused.
     pub store_full: bool,
     /// A start would take as long as it may: changes wait for a checkpoint.
     pub budget_spent: bool,

@@ -101,7 +101,7 @@ impl Going {
         }
     }
 
-    /// Another plate has gone on. False if the path ended there.
+    /// Another plate has followed the path further. False if the path ended there.
     pub(crate) fn went(&mut self, passed: Resolved, onward: Option<&Walk>) -> Result<bool, Refusal> {
         let before = std::mem::take(&mut self.passed);
         let mut passed = passed;

@@ -33,7 +33,7 @@ impl Decouplings {
         Ok(Job(Subtree::begin(&self.0, path, policy.map(str::as_bytes))?))
     }
 
-    /// Merges, or leaves, what is decoupled.
+    /// Closes all decoupled subtrees: merges them, or leaves their journals.
     pub(crate) fn close(&self) -> Result<(), Failure> {
         self.0.close().into_iter().next().map_or(Ok(()), |error| Err(error.into()))
     }

@@ -111,7 +111,7 @@ impl Router {
             branch: None,
             device: OnceLock::new(),
         };
-        // Those that a mount before left are gone on with.
+        // Decouplings that an earlier mount left are resumed.
         for realm in router.realms.iter().flat_map(|realms| realms.list()) {
             router.slot(&realm);
         }

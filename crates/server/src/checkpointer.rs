@@ -72,7 +72,7 @@ impl Plate {
                     Err(line) if before.as_deref() != Some(&line) => self.log(&line),
                     _ => {}
                 }
-                // Before somebody else takes the space that it gave back.
+                // Before another program takes the space that it gave back.
                 self.take_reserve();
             }
             self.evict_read();
@@ -252,7 +252,7 @@ impl Plate {
             let was_full = matches!(error, StoreError::NoSpace { .. });
             // Whether it landed is not known; committing the same rows again does no harm.
             let error = self.mend_meta(error);
-            // The store's own work beside a commit needs space too: nobody can tell how much.
+            // The store's own work beside a commit needs space too, and its amount is unknown.
             let may_release = |is_first: &mut bool| {
                 reason == Reason::Requested || !self.is_being_filled() && std::mem::take(is_first)
             };

@@ -48,7 +48,7 @@ pub(crate) struct Checkpoints {
     pub(crate) failing: AtomicBool,
     /// The metadata store has no space.
     pub(crate) store_full: AtomicBool,
-    /// Held while segments of the journal are removed, and while somebody reads all of them.
+    /// Held while segments of the journal are removed, and while a reader reads all of them.
     pub(crate) trimming: Mutex<()>,
 }
 

@@ -93,7 +93,7 @@ impl DerefMut for EngineGuard<'_> {
 }
 
 impl Plate {
-    /// Calls the engine; then appends its frames, lets what can go on go on, and delivers its commands.
+    /// Calls the engine; then appends its frames, resumes requests that no longer need to wait, and delivers its commands.
     #[inline]
     pub(crate) fn with_engine<R>(&self, f: impl FnOnce(&mut Engine, &Moment) -> R) -> R {
         let _fatal = Fatal::guard();
@@ -164,8 +164,8 @@ impl Plate {
         }
     }
 
-    /// Notes the position that the engine waits for: when it is durable, a request of this plate goes on, or one of another plate. Any thread that used
-    /// the engine may have left such a request waiting, so each thread asks for the commit.
+    /// Notes the position that the engine waits for: when it is durable, a request of this plate or of another plate
+    /// resumes. Any thread that used the engine may have left such a request waiting, so each thread asks for the commit.
     #[inline]
     fn note_wanted(&self, engine: &mut Engine) {
         let Some(position) = engine.durable_wanted() else { return };

@@ -77,7 +77,7 @@ pub enum StartError {
     },
     /// It belongs to the servers of a cluster.
     Clustered { data: DataAddress, monitor: String },
-    /// It was copied to the storage of a cluster, which has gone on since.
+    /// It was copied to the storage of a cluster, which has changed since.
     Became { data: DataAddress, cluster: Became },
     /// It has no such plate.
     NoPlate { data: DataAddress, plate: PlateId, plates: u16 },

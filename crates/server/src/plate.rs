@@ -89,7 +89,7 @@ pub(crate) struct Plate {
     pub(crate) rows: Rows,
     pub(crate) blocks: Blocks,
     pub(crate) waiters: Waiters,
-    /// If somebody wants to know it.
+    /// Set only if metrics or the log of slow operations are on.
     pub(crate) latency: Option<Arc<Latency>>,
 
     pub(crate) checkpoints: Checkpoints,

@@ -26,7 +26,7 @@ use crate::reserve::{Reserve, Room, unsettled_bytes};
 
 /// While the disk is tight a checkpoint begins when the last one is so long ago.
 const TIGHT_AGE: Duration = Duration::from_millis(300);
-/// So long others may go on to fill a disk that is full.
+/// So long others may continue to fill a disk that is full.
 const FILLING: Duration = Duration::from_secs(5);
 /// A smaller load does not matter on a disk that is nearly full.
 const REPLAY_BYTES_MIN: u64 = 64 << 10;

@@ -95,8 +95,8 @@ impl Plate {
         }
     }
 
-    /// While sessions come back: which clients have a connection to this server. Only a server that clients had a reason to connect to before
-    /// can tell that one is gone: one that served another plate already. A standby cannot.
+    /// While sessions come back: which clients have a connection to this server. Only a server that clients had a reason
+    /// to connect to before can recognise that one is gone: one that served another plate already. A standby cannot.
     fn note_present(&self) {
         let Some(table) = self.table.get().and_then(Weak::upgrade) else { return };
         let recovers = |plate: &Plate| plate.engine.lock_as_it_is().recovery_state().is_some();

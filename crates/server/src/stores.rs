@@ -167,7 +167,7 @@ impl Stores {
             ..metastore
         };
         let open_meta = move || -> Result<Arc<dyn Metastore>, StoreError> {
-            // Only a format makes one: in the empty mount point of a disk that somebody unmounted, the library would begin anew.
+            // Only a format makes one: in the empty mount point of a disk that is not mounted, the library would begin anew.
             if !meta.is_dir() {
                 let cause = "the directory is missing; mount its disk again".to_owned();
                 return Err(StoreError::Io { path: meta.clone(), cause });
@@ -249,7 +249,7 @@ pub(crate) struct Meta {
     is_closed: AtomicBool,
     /// Nobody closes it any more.
     is_left: AtomicBool,
-    /// Snapshots that somebody reads. They go before the store is opened anew.
+    /// Snapshots that readers hold. They go before the store is opened anew.
     pub(crate) views: Mutex<Vec<View>>,
 }
 

@@ -4,10 +4,9 @@
 //! - A session's blocks (a decoupling's likewise) are looked at only when it is over, and a checkpoint holds all that it did: nothing can name
 //!   one of them for the first time any more, and all references are in the metadata store.
 //! - Nothing is committed to the maps while they are scanned: both are the checkpointer's work.
-//! - Of several plates each looks for unnamed blocks of its own writers only: those of its sessions, of which the files of its shards
-//!   alone name blocks. The ids of sessions tell them apart ([`crate::session_ids`]). In a file system that has grown into a cluster,
-//!   files of any plate may name blocks of earlier writers: these are marked as swept, and no plate looks at them
-//!   ([`crate::GrowthTarget`]).
+//! - Of several plates each looks for unnamed blocks of its own writers only: those of its sessions, of which the files of its shards alone
+//!   name blocks. The ids of sessions distinguish them ([`crate::session_ids`]). In a file system that has grown into a cluster, files of
+//!   any plate may name blocks of earlier writers: these are marked as swept, and no plate looks at them ([`crate::GrowthTarget`]).
 //! - Deleting is repeated after a crash: a block is forgotten only when its deletion is as durable as the event.
 
 use std::ops::Bound;

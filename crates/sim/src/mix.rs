@@ -56,7 +56,7 @@ pub struct Met {
     pub handed_over: u64,
     /// Merges that continued after their conflicts were resolved one by one.
     pub resolved: u64,
-    /// Jobs that were ended by force and gone on with as branches.
+    /// Jobs that were ended by force and continued as branches.
     pub rescued: u64,
 }
 

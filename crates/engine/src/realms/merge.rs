@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Merge call ─▶ where is the state? ─▶ piece: plan, apply, plan, apply …  ─▶ one frame: events + Merged(state, map)
-//!      ▲                                   │ rows or leases are missing: the frame ends here, goes on later
+//!      ▲                                   │ rows or leases are missing: the frame ends here, continues later
 //!      └─── answered with the state ◀──────┴ enough for one turn: others first
 //! ```
 //!
@@ -153,7 +153,7 @@ impl RealmHandler<'_> {
         }
     }
 
-    /// Recalls everything from a session that holds all leases: otherwise the merge would recall each inode by itself.
+    /// Recalls everything from a session that holds all leases: otherwise the merge would recall each inode separately.
     fn may_merge(&mut self, m: &Moment) -> Result<(), Stop> {
         self.shards.may_change(m)?;
         if m.tight {

@@ -1,7 +1,6 @@
 //! Outcomes of operations: a set of bits, and the fields that the bits announce.
 //!
-//! By hand, since the bits stand before the position of the event, in the place of the tag by which a result is told from a
-//! failure.
+//! By hand, since the bits stand before the position of the event, in the place of the tag that distinguishes a result from a failure.
 
 use chiton_types::codec::{Malformed, Put, Take};
 use chiton_types::{Attr, Ino, Time};

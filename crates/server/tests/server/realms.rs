@@ -1,4 +1,4 @@
-//! Decoupled realms: taken, kept from others, gone on with, given back.
+//! Decoupled realms: taken, kept from others, resumed, given back.
 
 use chiton_model::{AttrChange, Op, RenameHow, XattrHow};
 use chiton_namespace::Need;

@@ -112,7 +112,7 @@ impl Driver {
             for (at, conflict) in realm.conflicts()?.into_iter().enumerate() {
                 let path = conflict.path_bytes.unwrap_or(conflict.path.into_bytes());
                 let takes_theirs = (seed / 4 + at as u64).is_multiple_of(2);
-                // Theirs may be refused, since others go on; then ours is right.
+                // Theirs may be refused, since others continue; then ours is right.
                 if takes_theirs && realm.resolve_conflict(&path, Choice::Theirs).is_ok() {
                     count += 1;
                     continue;

@@ -181,7 +181,7 @@ fn as_branch(args: &Recover, realms: &Realms, text: &str) -> Outcome {
     Ok(())
 }
 
-/// Merges or drops all that can be gone on with; the first failure is the command's.
+/// Merges or drops all decouplings that can be resumed; the first failure is the command's.
 fn end_all(args: &Recover, realms: &Realms) -> Outcome {
     let mut first = None;
     let (mut reports, mut count) = (Vec::new(), 0);
