@@ -126,7 +126,7 @@ impl Mounted {
             .split("\"pid\":")
             .nth(1)
             .and_then(|rest| rest.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
-        let pid = pid.ok_or_else(|| format!("chiton mount --json did not tell its pid: {said}"))?;
+        let pid = pid.ok_or_else(|| format!("chiton mount --json did not report its pid: {said}"))?;
         Ok(Mounted { programs: programs.to_path_buf(), dir: dir.to_path_buf(), pid })
     }
 

@@ -19,7 +19,7 @@ impl Used {
     pub(crate) fn by(pid: u32) -> Result<Used> {
         let read = |path: String| fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"));
         let found =
-            |what: &str, value: Option<u64>| value.ok_or_else(|| format!("/proc does not tell {what}"));
+            |what: &str, value: Option<u64>| value.ok_or_else(|| format!("/proc does not report {what}"));
         Ok(Used {
             ticks: found("processor time", ticks(&read(format!("/proc/{pid}/stat"))?))?,
             disk_bytes: found("bytes to the disk", written(&read(format!("/proc/{pid}/io"))?))?,

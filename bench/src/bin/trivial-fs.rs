@@ -24,7 +24,7 @@ struct Arguments {
     /// Let other users in.
     #[arg(long)]
     allow_other: bool,
-    /// Opens tell the kernel to send no FLUSH at close.
+    /// Ask the kernel at each open to send no FLUSH at close.
     #[arg(long)]
     noflush: bool,
 }

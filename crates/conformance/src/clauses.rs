@@ -105,7 +105,7 @@ clauses! {
     "D66" Made "files are born in the part of their name" parts::births;
     "D67" Made "a rename between parts" parts::renames;
     "D70" Made "names are made and removed during a split" splits::changes;
-    "D71" Made "a listing goes on across a split and a fold" splits::listing;
+    "D71" Made "a listing continues across a split and a fold" splits::listing;
     "D72" Made "a directory with parts is removed" splits::removed;
     "D73" Made "the effect of a fold" splits::fold;
     "D74" Made "refusals of Split and Fold" splits::refusals;

@@ -35,7 +35,7 @@ impl Failure {
 
     /// A mistake in the library itself.
     pub(crate) fn bug() -> Failure {
-        Failure::new(Refusal::Io, "a bug in the library stopped the call; standard error tells where")
+        Failure::new(Refusal::Io, "a bug in the library stopped the call; standard error shows where")
     }
 }
 

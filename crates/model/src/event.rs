@@ -530,7 +530,7 @@ events! {
     20 "attached" Attached(attached: Box<Attached>)
     footprint { Footprint::nowhere() }
     text {
-        format!("decoupling {} goes on with {:?}, client {}", attached.id, attached.identity, attached.generation)
+        format!("decoupling {} continues with {:?}, client {}", attached.id, attached.identity, attached.generation)
     }
 
     /// A decoupling may make inodes with these numbers, too.

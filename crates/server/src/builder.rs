@@ -345,8 +345,8 @@ fn open_journal(
             }
             Kind::Serving | Kind::Preview => format!(
                 "the journal ends at position {last}, the metadata store holds all up to {stored}: is it the right \
-                 journal, or was it cut off? `chiton journal reset` goes on with what the metadata store holds: what came \
-                 after {stored} is lost, but nothing before"
+                 journal, or was it cut off? `chiton journal reset` continues with the content of the metadata store: \
+                 all events after {stored} are lost, and none before"
             ),
         }));
     }

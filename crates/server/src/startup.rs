@@ -78,8 +78,8 @@ pub(crate) fn session_mark(store: &dyn Metastore, plate: PlateId) -> Result<u64,
 pub(crate) fn journal_error(error: &JournalError, stored: Position) -> StartError {
     match error {
         JournalError::Absent => StartError::Corrupt(format!(
-            "there is no journal: if it cannot be brought back, `chiton journal reset` goes on with what the metadata store \
-             holds, which is all up to position {stored}"
+            "there is no journal: if it cannot be brought back, `chiton journal reset` continues with the content of the metadata \
+             store, which has all events up to position {stored}"
         )),
         JournalError::NoSpace(_) => {
             StartError::Failed(format!("{error}; free space there, then start again"))

@@ -118,7 +118,7 @@ fn on_stage<T: Default + Send + 'static>(
     let (wrong, reported) = match scheduler.run(LONGEST, || ended.lock().is_some()) {
         Ok(()) => ended.lock().take().expect("it has ended"),
         Err(Stuck::Panicked(what)) => (Some(what), T::default()),
-        Err(Stuck::Deadlock(who)) => (Some(format!("nothing can go on; there are: {who}")), T::default()),
+        Err(Stuck::Deadlock(who)) => (Some(format!("nothing can continue; there are: {who}")), T::default()),
         Err(Stuck::TooLong(who)) => (Some(format!("it does not end; there are: {who}")), T::default()),
     };
     stage.is_over();

@@ -118,7 +118,7 @@ fn wind_down(scheduler: &Running) {
 fn stuck_violation(stuck: &Stuck) -> Violation {
     let what = match stuck {
         Stuck::Panicked(what) => what.clone(),
-        Stuck::Deadlock(who) => format!("nothing can go on; there are: {who}"),
+        Stuck::Deadlock(who) => format!("nothing can continue; there are: {who}"),
         Stuck::TooLong(who) => format!("it does not end; there are: {who}"),
     };
     Violation { checker: "liveness", what }

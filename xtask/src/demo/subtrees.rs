@@ -194,9 +194,9 @@ impl Job<'_> {
     /// A text that says how other clients are refused.
     fn refused(&self) -> Result<String> {
         match fs::read_dir(self.there) {
-            Err(e) if e.kind() == ErrorKind::ResourceBusy => Ok("not (EBUSY) until somebody merges".into()),
+            Err(e) if e.kind() == ErrorKind::ResourceBusy => Ok("not (EBUSY) until a client merges".into()),
             Err(e) => Err(format!("{}: {e}, not EBUSY", self.there.display())),
-            Ok(_) => Ok("not until somebody merges".into()),
+            Ok(_) => Ok("not until a client merges".into()),
         }
     }
 

@@ -476,7 +476,7 @@ impl Driver {
                     return Ok(None);
                 }
                 if level == "none" {
-                    return Err("its session ends by itself".to_owned());
+                    return Err("its session ends without a request".to_owned());
                 }
                 if branch {
                     return realms.open_branch(root, &name).map(Some).map_err(reported);
@@ -511,10 +511,10 @@ impl Driver {
                 Ok(None) => return self.found_over(n),
                 Err(why) => last = why,
             }
-            self.stage.line(format!("side {n} is not gone on with: {last}"));
+            self.stage.line(format!("side {n} is not resumed: {last}"));
             thread::sleep(PAUSE);
         }
-        Err(format!("side {n} cannot be gone on with: {last}"))
+        Err(format!("side {n} cannot be resumed: {last}"))
     }
 
     /// It has ended: its changes were merged, or are lost as its level allows.

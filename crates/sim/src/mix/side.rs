@@ -162,7 +162,7 @@ impl Side {
             let mut differs = paths.filter(|path| last.nodes.get(*path) != tree.nodes.get(*path));
             let path = differs.next().cloned().unwrap_or_default();
             return Err(format!(
-                "side {} goes on with what it never saw ({} durable of {}): {path} is {:?}, was {:?}",
+                "side {} continues with a state that it never saw ({} durable of {}): {path} is {:?}, was {:?}",
                 self.n,
                 self.safe,
                 self.saw.len() - 1,

@@ -436,10 +436,10 @@ impl Desk<'_> {
                     return;
                 }
                 Err(error) => {
-                    self.cluster.recorder.line(format!("{} is not gone on with: {error}", left.root));
+                    self.cluster.recorder.line(format!("{} is not resumed: {error}", left.root));
                     tries += 1;
                     if tries == TRIES_MAX {
-                        let what = format!("{} cannot be gone on with: {error}", left.root);
+                        let what = format!("{} cannot be resumed: {error}", left.root);
                         self.push(Happened::MergeTrouble { client: self.live.id, what });
                         return;
                     }

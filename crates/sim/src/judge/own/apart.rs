@@ -142,7 +142,7 @@ fn same(before: &Tree, after: &Tree, root: &str) -> Result<(), Violation> {
     match differs.next() {
         None => Ok(()),
         Some(path) => Err(violation(format!(
-            "{root}{path} is {:?}, was {:?} when it was gone on with",
+            "{root}{path} is {:?}, was {:?} when it was resumed",
             after.nodes.get(path),
             before.nodes.get(path)
         ))),

@@ -271,7 +271,7 @@ fn resume_decoupled(
             let all = listed(client).map_err(|refusal| refusal.to_string())?;
             let Some(info) = all.into_iter().find(|info| info.root == top) else { return Ok(None) };
             match level_of(&info)? {
-                Durability::None => Err("its session ends by itself".to_owned()),
+                Durability::None => Err("its session ends without a request".to_owned()),
                 Durability::Global => realms.adopt(info.claim.realm).map(Some).map_err(|e| e.to_string()),
                 _ => match realms.recover().pop() {
                     Some(found) => found.map(Some).map_err(|e| e.to_string()),
@@ -288,10 +288,10 @@ fn resume_decoupled(
             Ok(found) => return Ok(found),
             Err(why) => last = why,
         }
-        stage.line(format!("side: not gone on with: {last}"));
+        stage.line(format!("side: not resumed: {last}"));
         thread::sleep(PAUSE);
     }
-    Err(format!("it cannot be gone on with: {last}"))
+    Err(format!("it cannot be resumed: {last}"))
 }
 
 fn level_of(info: &RealmInfo) -> Result<Durability, String> {
@@ -303,7 +303,7 @@ fn level_of(info: &RealmInfo) -> Result<Durability, String> {
 
 fn merge(desk: &Desk, realm: &Arc<Realm>) -> Result<(), String> {
     let merged = within(desk, realm, |realm| realm.merge(&|_| {}));
-    let report = merged.map_err(|error| format!("what was gone on with is not merged: {error}"))?;
+    let report = merged.map_err(|error| format!("the resumed decoupling is not merged: {error}"))?;
     match report.stopped || report.conflict_count + report.lost_count > 0 {
         true => Err(format!("a merge where nobody else acts: {report:?}")),
         false => Ok(()),
