@@ -154,8 +154,8 @@ fn switches(args: &Args) -> ExitCode {
     }
     let seconds = (RealWorld.monotonic() - begun).as_secs_f64();
     println!(
-        "{played} changes in {seconds:.1} s, {failed} wrong: somebody died in {struck}, in {within} before the change was \
-         over, and {gone_on} times what was decoupled was gone on with"
+        "{played} changes in {seconds:.1} s, {failed} wrong: a machine died in {struck}, in {within} before the change was \
+         over, and {gone_on} times a decoupling was resumed"
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
