@@ -44,7 +44,7 @@ impl CancelToken {
         self.0.0.lock().through = Some(service.clone());
     }
 
-    /// For services: the call has returned.
+    /// A service calls this when the call has returned.
     pub fn over(&self) {
         let mut state = self.0.0.lock();
         (state.over, state.through) = (true, None);

@@ -221,12 +221,12 @@ impl Client {
         self.service.messages()
     }
 
-    /// Where this client's blocks are.
+    /// The store of this client's blocks: reached directly, or through the server.
     pub fn blocks(&self) -> &Arc<dyn BlockIo> {
         &self.files.io
     }
 
-    /// Where path calls begin.
+    /// The inode at which paths begin.
     pub fn root(&self) -> Ino {
         self.root
     }

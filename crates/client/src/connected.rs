@@ -99,7 +99,7 @@ pub(crate) struct State {
     pub(crate) up: Option<Arc<dyn Wire>>,
     /// Counts connections, from 1 on. A reply of an earlier one is not believed.
     pub(crate) generation: u64,
-    /// Since when the link is down.
+    /// Monotonic time since which the link is down.
     pub(crate) down_since: Duration,
     /// That it is down stands in the log.
     pub(crate) is_outage_logged: bool,

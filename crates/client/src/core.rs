@@ -63,7 +63,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Where absolute paths of symbolic links begin.
+    /// The directory at which absolute targets of symbolic links begin.
     pub(crate) fn top(&self) -> Ino {
         self.limit.get().copied().unwrap_or(Ino::ROOT)
     }

@@ -31,7 +31,7 @@ pub(crate) struct SocketDialer {
 struct Known {
     /// Servers to begin with, the best first.
     addresses: Vec<Address>,
-    /// Where each plate was found.
+    /// The address at which each plate was found.
     found: BTreeMap<PlateId, Address>,
     /// Those that were silent, and until when others are asked before them.
     silent: Vec<(Address, Duration)>,

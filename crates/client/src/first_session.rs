@@ -18,7 +18,7 @@ pub(crate) struct Begun {
     pub(crate) welcome: Welcome,
     pub(crate) wire: Arc<dyn Wire>,
     pub(crate) recall: Arc<dyn RecallWire>,
-    /// When the greeting was sent.
+    /// Monotonic time at which the greeting was sent.
     pub(crate) sent: Duration,
 }
 

@@ -74,7 +74,7 @@ impl KeptBlocks {
         }
     }
 
-    /// Where a commit stands among the puts.
+    /// The position of a commit among the puts.
     pub(crate) fn mark(&self) -> u64 {
         self.next
     }

@@ -34,7 +34,7 @@ pub(crate) struct RemoteCall {
     blocks_mark: u64,
 }
 
-/// Where a call that was started is.
+/// The stage of a call that was started.
 pub(crate) enum Stage {
     OnWire(RemoteCall, Pending),
     /// Waits for the answer that the link thread receives.

@@ -64,9 +64,9 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// Since the load began.
+    /// Time since the load began.
     pub(crate) began: Duration,
-    /// When everything ran again.
+    /// Time at which everything ran again, since the load began.
     pub(crate) ended: Duration,
 }
 

@@ -19,7 +19,6 @@ use crate::cluster::Tool;
 use crate::crowd::Crowd;
 use crate::faults::Fault;
 
-/// When the load began.
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Workers on each mount that make files.
@@ -53,7 +52,7 @@ pub(crate) struct Made {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Call {
     pub(crate) what: String,
-    /// Since the load began.
+    /// Time since the load began.
     pub(crate) began: Duration,
     pub(crate) took: Duration,
 }

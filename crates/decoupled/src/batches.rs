@@ -33,7 +33,7 @@ const AHEAD: usize = 2;
 pub(crate) struct Batch {
     pub(crate) range: MergeBatch,
     bytes: Vec<u8>,
-    /// Where each event ends in `bytes`.
+    /// Offset in `bytes` at which each event ends.
     ends: Vec<usize>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Row {
     pub(crate) is_dir: bool,
     /// Where it is, or was when it was removed; none if its place did not change.
     pub(crate) place: Option<DirName>,
-    /// Where it was before it moved.
+    /// Its place before it moved.
     pub(crate) from: Option<DirName>,
     pub(crate) theirs: Option<SideVersion>,
     /// Other clients removed it as well.

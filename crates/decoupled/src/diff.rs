@@ -53,7 +53,7 @@ impl InodeChanges {
 #[derive(Default)]
 pub(crate) struct Changes {
     by_ino: BTreeMap<Ino, InodeChanges>,
-    /// Where inodes were that are gone.
+    /// The last places of removed inodes.
     last_place: HashMap<Ino, DirName>,
 }
 

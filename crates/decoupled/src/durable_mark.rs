@@ -45,7 +45,7 @@ impl Slots for File {
 /// The record of how far a journal is durable.
 pub(crate) struct DurableMark {
     slots: Box<dyn Slots>,
-    /// Of the slot that was written last.
+    /// Sequence number of the slot that was written last.
     sequence: Mutex<u64>,
 }
 

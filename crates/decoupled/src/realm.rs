@@ -46,7 +46,7 @@ pub struct Realm {
     /// Conflicts that the user has resolved.
     resolved: Mutex<Resolved>,
     options: ClientOptions,
-    /// Where the journal is, in words.
+    /// Location of the journal, in words.
     journal_at: String,
     state_dir: Mutex<Option<StateDir>>,
     /// Its directory, if it has one.

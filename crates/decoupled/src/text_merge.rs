@@ -79,7 +79,7 @@ pub(crate) struct Sides<'a> {
     pub(crate) root: Ino,
     pub(crate) ours: &'a Client,
     pub(crate) global: &'a Client,
-    /// Where ours has an inode.
+    /// The path under which ours has an inode.
     pub(crate) path_of: &'a dyn Fn(Ino) -> Option<Vec<u8>>,
     /// Opens the base of ours for reading; called at most once, and only if texts are to be merged.
     pub(crate) base: &'a dyn Fn() -> Result<Arc<Client>, RealmError>,

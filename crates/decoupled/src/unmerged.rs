@@ -26,7 +26,7 @@ use crate::realm::policy_of;
 use crate::realms::host;
 use crate::state_dir::{StateDir, User};
 
-/// Where the journal of a decoupling is.
+/// The location of the journal of a decoupling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalAt {
     /// In its directory on this machine ([`journal_on_disk`]).

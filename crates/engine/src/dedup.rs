@@ -84,7 +84,7 @@ impl Done {
     }
 }
 
-/// Where a sequence number stands.
+/// The state of the operation with a sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The operation is yet to be carried out.

@@ -25,7 +25,7 @@ pub struct Engine {
     pub(crate) shards: Shards,
     pub(crate) output: Output,
     pub(crate) queue: Queue,
-    /// Of a decoupled client only.
+    /// Present in a decoupled client only.
     pub(crate) decoupled: Option<Decoupled>,
     /// With several plates only.
     pub(crate) peers: Option<Box<Peers>>,

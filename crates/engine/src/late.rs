@@ -39,7 +39,7 @@ const REMEMBERED_MAX: usize = 1 << 16;
 pub(crate) struct LateReturn {
     /// Runs of positions of those that were carried out: the first and the last, rising.
     own: Vec<(Position, Position)>,
-    /// Of those that were refused.
+    /// Inodes of the refused operations.
     lost_inodes: BTreeSet<Ino>,
     lost_names: BTreeSet<(Ino, Name)>,
     /// There were too many to remember.

@@ -33,7 +33,7 @@ pub(crate) struct Going {
     follow: bool,
     must_be_dir: bool,
     links: u8,
-    /// Where absolute paths begin.
+    /// The directory at which absolute paths begin.
     root: Ino,
     /// `..` of the root leads to itself: to no directory above it, if the client is limited to it.
     ends_at_root: bool,

@@ -163,7 +163,7 @@ struct Guard {
 #[derive(Clone, Copy)]
 struct Lent {
     to: PlateId,
-    /// Of the borrower's start.
+    /// Number of the borrower's start.
     boot: u64,
     /// The first number past it.
     end: Ino,

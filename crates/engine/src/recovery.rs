@@ -36,7 +36,7 @@ const GRACES_MAX: u32 = 3;
 /// How long which sessions are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// When the sessions could come back from.
+    /// Monotonic time from which sessions could come back.
     pub(crate) opened: Duration,
     /// From then on, for those that are not back.
     pub(crate) grace: Duration,

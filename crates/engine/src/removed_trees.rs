@@ -50,7 +50,7 @@ const NEEDS_MAX: usize = 4096;
 pub(crate) struct Emptying {
     dir: Ino,
     names: VecDeque<Named>,
-    /// Where the next page begins.
+    /// Cookie at which the next page begins.
     after: u64,
     /// Names of this page of which clients have leases.
     held: Vec<Named>,

@@ -28,7 +28,7 @@ use crate::wait_queue::Wait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expired {
     slot: Slot,
-    /// Of the event of its end.
+    /// Position of the event of its end.
     end: Position,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Session {
     pub(crate) client: u64,
     /// How far it may reach.
     pub(crate) limit: Limit,
-    /// When its last message came.
+    /// Monotonic time of its last message.
     pub(crate) heard: Duration,
     pub(crate) dedup: Dedup,
     /// Inode numbers that the client may assign itself.
@@ -59,7 +59,7 @@ pub(crate) struct Over {
     secret: u64,
     /// Runs of numbers, as [`Dedup::carried_out`] has them.
     pub(crate) carried_out: Vec<(Seq, Seq)>,
-    /// Of the event of its end.
+    /// Position of the event of its end.
     pub(crate) end: Position,
 }
 

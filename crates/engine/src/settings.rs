@@ -27,6 +27,6 @@ pub struct Settings {
     /// The plate that this engine is of, and which plates there are.
     pub plate: PlateId,
     pub plates: Plates,
-    /// Where absolute paths begin.
+    /// The directory at which absolute paths begin.
     pub root: Ino,
 }

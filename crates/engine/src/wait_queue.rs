@@ -28,7 +28,7 @@ pub struct Ticket(pub(crate) u64);
 pub struct Task {
     pub(crate) session: SessionId,
     pub(crate) request: Request,
-    /// Of a batch: the results so far.
+    /// The results so far, if it is a batch.
     pub(crate) results: Vec<Result<(Position, Outcome), Failure>>,
     /// Of many questions: the answers so far, each at its place.
     pub(crate) stats: Vec<Answered>,
@@ -175,7 +175,7 @@ impl WaitQueue {
         self.tasks.iter().filter(|(_, (task, wait))| which(task, wait)).map(|(ticket, _)| *ticket).collect()
     }
 
-    /// Whose requests wait for such a thing.
+    /// The sessions whose requests wait for such a thing.
     pub(crate) fn sessions(&self, which: impl Fn(&Wait) -> bool) -> BTreeSet<SessionId> {
         self.tasks.values().filter(|(_, wait)| which(wait)).map(|(task, _)| task.session).collect()
     }

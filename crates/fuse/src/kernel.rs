@@ -72,7 +72,7 @@ pub(crate) struct NameReply<'a> {
 
 #[derive(Debug)]
 enum Later {
-    /// Of the range in [`Queue::stale`].
+    /// Invalidates the range in [`Queue::stale`].
     Inval(Ino),
     Grown(Ino, Grown, mpsc::SyncSender<()>),
     /// Waits until the kernel has read listings of these directories, by a name in each.

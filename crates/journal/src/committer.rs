@@ -30,7 +30,7 @@ pub(crate) struct Committer {
     pub(crate) header: SegmentHeader,
     /// Nothing of it is durable yet, and it is in no catalog.
     pub(crate) is_fresh: bool,
-    /// Where the next mark or frame goes.
+    /// Offset of the next mark or frame.
     pub(crate) offset: u64,
     /// A mark and the frames after it; kept for its memory.
     pub(crate) joined: Vec<u8>,

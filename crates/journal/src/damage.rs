@@ -71,7 +71,7 @@ pub enum Cause {
     },
     /// The next segment does not begin where this one ends.
     Positions {
-        /// Where the next event should be.
+        /// The position that the next event should have.
         expected: Position,
         /// The position at which the next segment begins.
         found: Position,

@@ -38,7 +38,7 @@ pub(crate) struct Tail {
     /// state's, so that they do not queue before threads that append.
     gate: Mutex<()>,
     news: Condvar,
-    /// For appenders: there may be room.
+    /// Wakes appenders when there may be room.
     room: Condvar,
     /// For pauses between attempts: the journal is being closed.
     stop: Condvar,

@@ -48,7 +48,7 @@ record! {
         pub identity: String as ShortText,
         /// The user who began it.
         pub uid: u32 as Fixed,
-        /// Where its journal is.
+        /// Location of its journal, for people.
         pub journal_at: String as ShortText,
         /// The policy that holds in it: a complete text that nobody here reads.
         pub policy: Vec<u8> as Max<u8, POLICY_BYTES_MAX>,
@@ -95,7 +95,7 @@ record! {
         pub owner: SessionId,
         /// Its identity: host, process, mount point.
         pub identity: String as ShortText,
-        /// Where the journal is from now on.
+        /// Location of the journal from now on, for people.
         pub journal_at: String as ShortText,
         /// The branch that it is from now on.
         pub branch: Option<Name>,

@@ -119,7 +119,7 @@ macro_rules! events {
                 Some(event)
             }
 
-            /// When it happened, if it says so.
+            /// The time of the change, if the event has one.
             pub fn time(&self) -> Option<Time> {
                 match self {
                     $(Event::$variant $({ $($field),+ })? $(($inner))? => None$(.or(Some($time)))?),+
@@ -647,7 +647,7 @@ events! {
     /// Another plate may make inodes with these numbers, in its present start.
     31 "lent" Lent {
         to: PlateId => "plate",
-        /// Of the borrower's start.
+        /// Number of the borrower's start.
         boot: u64,
         first: Ino,
         /// The first past them.
@@ -659,7 +659,7 @@ events! {
     /// A plate that started anew has sent everything from before: the numbers lent to its earlier starts are used no more.
     32 "peer-opened" PeerOpened {
         plate: PlateId,
-        /// Of its present start.
+        /// Number of its present start.
         boot: u64,
     }
     footprint { Footprint::nowhere() }

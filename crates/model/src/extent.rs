@@ -17,7 +17,7 @@ pub struct Extent {
     pub offset: u64,
     /// Bytes, at least 1.
     pub len: u32,
-    /// Where the bytes are.
+    /// The block that holds the bytes.
     pub block: BlockId,
     /// First byte within the block's payload.
     pub block_offset: u32,

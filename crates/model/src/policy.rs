@@ -18,7 +18,7 @@ record! {
         pub ino: Ino,
         /// Number of the change: 1, 2, 3 …
         pub version: u64,
-        /// Where the directory was then.
+        /// Path of the directory at that time.
         pub path: Vec<u8>,
         /// The text; `None`: removed.
         pub text: Option<Vec<u8>> as Option<Max<u8, POLICY_BYTES_MAX>>,

@@ -231,7 +231,7 @@ fn place(id: u32, key: &[u8]) -> Place {
     (id, row::tag_of(key).unwrap_or_default(), key.to_vec())
 }
 
-/// Where the tag stands in a key.
+/// Offset of the tag in a key.
 const TAG_AT: usize = 2;
 
 /// The row's shard, the image's tag, the decoupling, the row's tag and the rest of its key → what it was.

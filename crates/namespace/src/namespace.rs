@@ -96,7 +96,7 @@ pub struct Namespace {
     /// Slots of all directories, and bytes of their names.
     pub(crate) entries: usize,
     pub(crate) name_bytes: usize,
-    /// Of large directories that are not complete.
+    /// Filters of large directories that are not complete.
     pub(crate) name_filters: NameFilters,
     pub(crate) hand: usize,
     /// Directories that ended: their tombstones stay until they are checkpointed.

@@ -27,7 +27,7 @@ use crate::values::{
 /// Rows as they are read: key, value.
 pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Where rows are fetched from.
+/// The store from which rows are fetched.
 pub trait RowSource {
     /// The error of a read.
     type Error;

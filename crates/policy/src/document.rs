@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     pub(crate) key: String,
     pub(crate) key_place: Place,
     pub(crate) value: String,
-    /// Of the first character of the value.
+    /// Place of the first character of the value.
     pub(crate) value_place: Place,
     /// Of each character of it that is no blank, where it goes over several lines.
     places: Vec<Place>,

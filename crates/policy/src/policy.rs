@@ -33,7 +33,7 @@ pub struct Policy {
     pub on_failure: OnFailure,
     /// How far an owner's own decoupling may weaken durability.
     pub owner_decouples: OwnerDecouples,
-    /// Where directories are born.
+    /// The placement of new directories.
     pub placement: Placement,
     /// How leases are given back.
     pub lease: LeasePolicy,
@@ -75,7 +75,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// When others see what was done.
+    /// The time at which others see a change.
     pub fn consistency(&self) -> Consistency {
         Consistency::of(&self.composition)
     }

@@ -164,7 +164,7 @@ words! {
     }
 }
 
-/// Where directories are born.
+/// The placement of new directories.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// Directories are spread over all servers.

@@ -17,7 +17,7 @@ pub(crate) struct Checkpoints {
     pub(crate) wake_up: WakeUp,
     /// One is due or under way: no need to wake it again.
     pub(crate) rung: AtomicBool,
-    /// Of the last one.
+    /// Position of the last one.
     pub(crate) position: AtomicU64,
     /// Monotonic milliseconds of the last one's end.
     pub(crate) ended_ms: AtomicU64,

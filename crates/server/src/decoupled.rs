@@ -89,7 +89,7 @@ pub struct Numbers {
     pub left: u64,
     /// Numbers granted so far.
     pub total: u64,
-    /// Of each shard the last one used.
+    /// The last number used, of each shard.
     pub used: Vec<Ino>,
     /// Why there are no more, if the server was asked and gave none.
     pub refused: Option<String>,
@@ -227,7 +227,7 @@ impl Server {
         self.first().engine.lock().open_orphans()
     }
 
-    /// Of a decoupled client: its inode numbers.
+    /// The inode numbers of a decoupled client.
     pub fn numbers(&self) -> Numbers {
         let plate = self.first();
         let engine = plate.engine.lock_as_it_is();

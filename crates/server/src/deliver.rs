@@ -8,7 +8,7 @@ use chiton_transport::{ConnId, Sender};
 use chiton_types::SessionId;
 use chiton_wire::{Channel, Recall, Reply};
 
-/// Where a thread waits for its reply.
+/// The slot at which a thread waits for its reply.
 #[derive(Default)]
 pub(crate) struct ReplySlot {
     reply: Mutex<Option<Reply>>,

@@ -140,7 +140,7 @@ impl EmbeddedSession {
         self.call(request).result
     }
 
-    /// Where file data are.
+    /// The object store that holds the file data.
     pub fn objects(&self) -> Arc<dyn Objects> {
         Arc::new(self.plate.user_objects())
     }

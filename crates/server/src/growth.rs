@@ -49,9 +49,9 @@ struct Growing {
 /// The cluster that a file system has become: the content of `became-cluster.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Became {
-    /// Where its storage is.
+    /// Address of its storage.
     pub data: String,
-    /// Where its map is.
+    /// Address of the monitor that has its map.
     pub monitor: String,
     /// Identity of the file system.
     pub filesystem: u64,
@@ -145,7 +145,7 @@ impl GrowthTarget {
         &self.info
     }
 
-    /// Where its blocks go.
+    /// The object store that gets its blocks.
     pub fn objects(&self) -> Arc<dyn Objects> {
         self.stores[0].objects.clone()
     }

@@ -135,7 +135,7 @@ impl Latency {
         )
     }
 
-    /// Of the kinds that occurred.
+    /// The histograms of the kinds that occurred.
     pub(crate) fn histograms(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
         kind_names().zip(&self.histograms).filter_map(|(kind, histogram)| Some((kind, histogram.get()?)))
     }

@@ -15,7 +15,7 @@ use crate::trust::Trust;
 /// Told how far a replay is.
 pub(crate) type Tell = Arc<dyn Fn(chiton_journal::Progress) + Send + Sync>;
 
-/// Where lines for the log go.
+/// Receives the lines for the log.
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Settings of a running server.

@@ -42,7 +42,7 @@ impl ReplayRate {
     pub(crate) const ASSUMED: ReplayRate =
         ReplayRate { events_per_second: 500_000.0, bytes_per_second: 50e6, measured: false };
 
-    /// Of a replay that took so long.
+    /// The rate of a replay that took so long.
     pub(crate) fn measured(replayed: ReplayLoad, spent: Duration) -> ReplayRate {
         if replayed.events < MEASURED_EVENTS_MIN || spent.is_zero() {
             return ReplayRate::ASSUMED;
@@ -129,7 +129,7 @@ pub(crate) struct CheckpointPolicy {
 pub(crate) struct Situation {
     pub(crate) load: ReplayLoad,
     pub(crate) dirty_rows: usize,
-    /// Since the last checkpoint ended.
+    /// Time since the last checkpoint ended.
     pub(crate) age: Duration,
 }
 

@@ -59,7 +59,7 @@ impl Space {
     }
 }
 
-/// When the disk became tight.
+/// The time at which the disk became tight.
 #[derive(Debug, Default)]
 struct TightSince {
     at: Duration,

@@ -52,7 +52,7 @@ pub struct Server {
     table: Arc<PlateTable>,
     /// How its plates are built.
     builder: Builder,
-    /// For what waits on a store.
+    /// Runs work that waits for a store.
     pool: Arc<Pool>,
     serving: Mutex<Vec<Serving>>,
     ownership: Mutex<Option<Ownership>>,

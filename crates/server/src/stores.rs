@@ -186,7 +186,7 @@ impl Stores {
 /// A directory that several servers share.
 struct SharedDir {
     blocks: Arc<dyn Objects>,
-    /// Of journals and rows.
+    /// Objects of journals and rows.
     stores: Arc<dyn Objects>,
     root: PathBuf,
     address: String,

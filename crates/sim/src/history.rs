@@ -327,7 +327,7 @@ pub enum Happened {
     Decoupled {
         client: ClientId,
         root: String,
-        /// When the directory was changed last.
+        /// Time of the directory's last change.
         changed: Time,
         /// Data of a returned fsync survive the client's machine.
         kept: bool,
@@ -421,7 +421,7 @@ pub enum Happened {
     NamesChanged {
         session: SessionId,
         dirs: Vec<Ino>,
-        /// When the call was sent.
+        /// Time at which the call was sent.
         asked: Duration,
         /// But for sessions of the same client with other plates.
         believers: Vec<SessionId>,

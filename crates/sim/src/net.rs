@@ -96,7 +96,7 @@ struct Ends {
     late: bool,
     /// The client's machine has died: it sends nothing more, also before the connection is known to be broken.
     client_dead: bool,
-    /// Where the answer to the hello goes.
+    /// Receives the answer to the hello.
     greeting: Option<Arc<Greeting>>,
     session: Option<SessionId>,
     pending: BTreeMap<u64, Promise>,

@@ -175,7 +175,7 @@ pub enum Fault {
     /// Operations of storage get no answer.
     SilentDisk {
         time: Duration,
-        /// Of 10,000 operations.
+        /// Number of affected operations, of 10,000.
         often: u32,
         /// An object store also denies access: a token has expired, or a clock is wrong.
         refuses: bool,
@@ -183,7 +183,7 @@ pub enum Fault {
     /// Commits to the row store fail.
     RowsFail {
         time: Duration,
-        /// Of 1,000 operations.
+        /// Number of affected operations, of 1,000.
         often: u32,
     },
     FullDisk {
@@ -192,7 +192,7 @@ pub enum Fault {
     /// Writes and syncs of the journal fail: a server that notices serves no client any more, and is restarted.
     JournalFails {
         time: Duration,
-        /// Of 1,000 operations.
+        /// Number of affected operations, of 1,000.
         often: u32,
     },
     /// The wall clock of the server is set.

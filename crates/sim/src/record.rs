@@ -31,7 +31,7 @@ struct State {
     believes: BTreeMap<SessionId, Duration>,
     /// Sessions that are over, for their clients.
     over: BTreeSet<SessionId>,
-    /// When a lease was given back last.
+    /// Time at which a lease was returned last.
     recalled: BTreeMap<(SessionId, Ino), Duration>,
     recalled_all: BTreeMap<SessionId, Duration>,
 }

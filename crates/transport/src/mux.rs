@@ -63,7 +63,7 @@ struct Outbox {
 
 struct Inbox {
     frames: FrameReader,
-    /// Of one read; kept for its memory.
+    /// Replies of one read; kept for its memory.
     replies: Vec<Reply>,
 }
 
@@ -135,7 +135,7 @@ impl Slots {
     }
 }
 
-/// For whom a leader reads.
+/// How long a leader reads.
 #[derive(Clone, Copy, PartialEq)]
 enum For {
     /// Until the reply to this request is there.

@@ -121,7 +121,7 @@ impl Job {
         self.progress.lock().state
     }
 
-    /// When it was over.
+    /// Monotonic time at which it was over.
     pub(crate) fn ended(&self) -> Option<Duration> {
         self.progress.lock().ended
     }

@@ -59,7 +59,7 @@ pub fn change(
     work.done
 }
 
-/// Where a name is.
+/// The place of a name.
 #[derive(Clone, Copy)]
 enum At<'a> {
     Place(&'a [u8]),

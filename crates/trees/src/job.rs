@@ -49,7 +49,7 @@ pub struct JobStatus {
     pub kind: String,
     /// The user who has started it.
     pub uid: u32,
-    /// Where it begins, for messages.
+    /// Path at which it begins, for messages.
     pub path: String,
     /// Whether it is over.
     pub state: JobState,

@@ -88,7 +88,7 @@ struct Dir {
     up: Option<usize>,
     /// Where it is: directory and name. The root has none, and stays.
     at: Option<(Ino, Name)>,
-    /// Of a place, its path.
+    /// Path of the place.
     path: Vec<u8>,
     /// Names that have no result yet.
     unanswered: usize,

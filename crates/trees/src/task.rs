@@ -10,7 +10,7 @@ use crate::{
     copy, find, remove_each, resume_copy, usage,
 };
 
-/// Where a task begins.
+/// A file or directory at which a task begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The path as messages show it, and as the paths of a search begin.

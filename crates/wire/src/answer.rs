@@ -78,7 +78,7 @@ choice! {
             /// The lease that the session now has on it (None: do not cache).
             lease: LeaseMode,
         }
-        /// For lookups: no such name.
+        /// There is no such name: the answer to a lookup.
         4 Absent {
             [
                 /// The session has a lease on the directory, so that may be cached.

@@ -124,7 +124,7 @@ choice! {
         2 Elsewhere {
             /// The maps' epoch by which that is so.
             epoch: Epoch,
-            /// Where its server listens.
+            /// The addresses at which its server listens.
             addresses: Vec<String>,
         }
     }

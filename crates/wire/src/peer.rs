@@ -47,7 +47,7 @@ record! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct GuardedRow "guarded row" {
         pub attr: Attr,
-        /// Of a directory: it has no entries.
+        /// It is a directory without entries.
         pub is_empty: bool,
         /// Of a directory: the inode that bears the name that was asked for, with its type.
         pub named: Option<(Ino, Kind)>,
@@ -162,7 +162,7 @@ choice! {
         /// The first message of a start. The other side answers with its own, unless this is an answer.
         0 Hello {
             (1) is_answer,
-            /// Of the sender's start.
+            /// Number of the sender's start.
             boot: u64 as Fixed,
             /// Effects of the receiver that this plate has carried out durably: those up to this number.
             carried_out: u64 as Fixed,

@@ -73,7 +73,7 @@ choice! {
         39 ListXattr {
             ino: Ino,
         }
-        /// Where a file's bytes are: see [`crate::Answer::Map`].
+        /// The map from a file's bytes to blocks: see [`crate::Answer::Map`].
         40 Map {
             ino: Ino,
             /// First byte asked for.

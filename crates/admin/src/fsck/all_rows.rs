@@ -21,7 +21,7 @@ pub(crate) struct AllRows<'a> {
 }
 
 impl<'a> AllRows<'a> {
-    /// Of one plate with all shards.
+    /// The rows of a file system with one plate.
     pub(crate) fn of_one(store: &'a dyn Metastore) -> AllRows<'a> {
         AllRows { joint: store, parts: vec![(PlateId(0), store)], plates: None }
     }

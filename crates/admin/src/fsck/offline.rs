@@ -309,7 +309,7 @@ impl Offline {
         Ok(marks)
     }
 
-    /// Where its blocks and other objects are.
+    /// The object store with its blocks and other objects.
     pub fn objects(&self) -> Arc<dyn Objects> {
         self.objects.clone()
     }

@@ -45,7 +45,7 @@ pub enum Record {
         header: FrameHeader,
         /// Its bytes as they stood in the journal.
         bytes: Vec<u8>,
-        /// Where the payload begins in them.
+        /// Offset of the payload in them.
         payload_at: usize,
     },
     /// Positions whose events are lost.

@@ -166,7 +166,7 @@ fn p99(mut took: Vec<Duration>) -> Duration {
     took[(took.len() - 1) * 99 / 100]
 }
 
-/// Where the data of a round are.
+/// Directory of the data of a round.
 fn data_dir(plan_dir: &Path, round: usize) -> PathBuf {
     plan_dir.join(format!("subtrees-data-{round}"))
 }

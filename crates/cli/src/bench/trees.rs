@@ -17,14 +17,14 @@ const FILES: u64 = 50_000;
 const PER_DIR: u64 = 100;
 const CONTENT: &[u8] = b"small";
 
-/// Of each command.
+/// The rates of each command.
 struct Rates {
     usage: Rate,
     copy: Rate,
     remove: Rate,
 }
 
-/// Of trees that leave as a whole.
+/// The figures of trees that are removed as a whole.
 struct Whole {
     /// Removals acknowledged a second, of a tree with a tenth of the files and with all.
     tenth: f64,

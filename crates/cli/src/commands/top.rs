@@ -124,7 +124,7 @@ impl Clock {
         Clock(RealWorld.monotonic())
     }
 
-    /// Since the last call.
+    /// Seconds since the last call.
     fn seconds(&mut self) -> f64 {
         let now = RealWorld.monotonic();
         now.saturating_sub(std::mem::replace(&mut self.0, now)).as_secs_f64()

@@ -56,7 +56,7 @@ pub(super) struct Inner {
     pub(super) attr: Attr,
     /// The content below everything that was written here.
     pub(super) content: Content,
-    /// When `content` was last asked for (monotonic).
+    /// Monotonic time at which `content` was last asked for.
     pub(super) content_at: Duration,
 
     /// Size as it is seen here, in bytes.

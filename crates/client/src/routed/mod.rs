@@ -60,7 +60,7 @@ pub(crate) struct Each {
     parts: Arc<PartLists>,
 }
 
-/// Where a call goes.
+/// The plate or plates to which a call goes.
 enum Way {
     /// To one plate.
     To(usize),

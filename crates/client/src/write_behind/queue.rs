@@ -80,7 +80,7 @@ struct Queue {
     counts: Counts,
     /// Bytes of the unsent messages.
     bytes: usize,
-    /// Of the last operation.
+    /// Ticket of the last operation.
     last: Ticket,
     /// A caller waits for the operations up to this one.
     urgent: Ticket,
@@ -97,7 +97,7 @@ struct Queue {
 /// Operations that gather to be sent together.
 struct Message {
     first: Ticket,
-    /// When the first was acknowledged.
+    /// Monotonic time at which the first was acknowledged.
     since: Duration,
     cred: Cred,
     ops: Vec<Op>,

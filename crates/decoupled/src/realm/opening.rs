@@ -263,7 +263,7 @@ fn may_merge_first(policy: &Policy) -> bool {
     policy.merges_by_itself() && policy.interfere == Interfere::Allow
 }
 
-/// Where a journal ends.
+/// The last position of a journal.
 fn last_of(place: &dyn Place, after: Position) -> Result<Position, RealmError> {
     let mut pass = |_: &Frame<'_>| Ok::<(), std::convert::Infallible>(());
     match replay(place, after, &mut pass, &mut |_| {}) {

@@ -153,7 +153,7 @@ impl Shards {
         Ok(self.root_of(ino)?.map(|_| Refusal::CrossDevice))
     }
 
-    /// Where a decoupled directory is.
+    /// The path of a decoupled directory, as far as this plate knows it.
     pub(crate) fn path_here(&self, root: Ino) -> Result<PathHere, Fault> {
         match self.ns.dir_path(root) {
             Err(Fault::Elsewhere(_)) => {}

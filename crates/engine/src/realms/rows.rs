@@ -19,7 +19,7 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// Rows looked for in the metadata store at a time.
 const NEEDS_AT_ONCE: usize = 256;
 
-/// When rows are as they are served.
+/// The moment of the rows that are served.
 #[derive(Clone, Copy)]
 pub(crate) enum AsOf {
     Base,

@@ -46,7 +46,7 @@ pub struct InodeFacts {
     /// Last change of attributes.
     pub ctime: Time,
     pub flags: u8,
-    /// Where its content is.
+    /// The location of its content.
     pub content: ContentIn,
 }
 

@@ -95,7 +95,7 @@ pub(crate) const OF_SERVER: &[Metric] = &[
     counter("chiton_object_store_sent_bytes", "/s3/sent_bytes", "Bytes in the bodies of such requests"),
 ];
 
-/// Of each plate, with the label `plate`.
+/// The metrics of each plate, with the label `plate`.
 pub(crate) const OF_PLATES: &[Metric] = &[
     gauge("chiton_plate_healthy", "/healthy", "1 if the plate can change its files, else 0"),
     gauge("chiton_plate_stores_away", "/stores_away", "Stores that the plate cannot reach now"),

@@ -100,7 +100,7 @@ pub(crate) enum Lost {
 /// The part of unpromised writes that a crash leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Crash {
-    /// Of the journal of each plate.
+    /// The tail of each plate's journal.
     pub(crate) tails: Vec<Tail>,
     pub(crate) objects: Lost,
     /// Removed segments exist again.

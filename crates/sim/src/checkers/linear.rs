@@ -43,7 +43,7 @@ pub trait Spec {
 pub struct Seen<C, A> {
     pub by: u32,
     pub call: C,
-    /// When it began; moments are unique.
+    /// The moment at which it began; moments are unique.
     pub begun: u64,
     /// The answer and its time; `None` without one.
     pub ended: Option<(u64, A)>,

@@ -57,7 +57,7 @@ type Disks = Arc<Mutex<BTreeMap<PathBuf, Arc<Disk>>>>;
 
 struct Machine {
     live: Option<Arc<LiveClient>>,
-    /// Of its local journals, by directory.
+    /// The disks of its local journals, by directory.
     disks: Disks,
     /// The next disk fails after this many changes.
     fails_at: Arc<AtomicU64>,
@@ -406,7 +406,7 @@ impl Stage {
         Ok(Desk { live, client, realms })
     }
 
-    /// Where the journals of a machine are.
+    /// The places of the journals of a machine.
     fn journals(&self, n: usize, handles: &Arc<Mutex<Vec<Arc<DiskHandle>>>>) -> Journals {
         let (handles, seed, canary) = (handles.clone(), self.rig.seed ^ n as u64, self.purpose.canary);
         let (disks, fails_at) = {

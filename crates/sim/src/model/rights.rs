@@ -56,7 +56,7 @@ impl List {
         u16::from(self.owner) << 6 | u16::from(self.mask.unwrap_or(self.group)) << 3 | u16::from(self.other)
     }
 
-    /// Of an inode with this mode.
+    /// The list of an inode with this mode.
     pub(super) fn under(mut self, mode: u16) -> List {
         let class = |shift: u16| (mode >> shift) as u8 & 7;
         (self.owner, self.other) = (class(6), class(0));

@@ -10,7 +10,7 @@ use chiton_engine::{
 use chiton_namespace::{Fault, Namespace, Need, RowSource, Rows};
 use chiton_types::{Attr, Epoch, Ino, Kind, Name, PlateId, Plates, Position, Refusal, Time};
 
-/// Of the file system, over all plates.
+/// Number of shards of the file system, over all plates.
 pub(super) const SHARDS: u16 = 6;
 
 /// The rows of an empty file system.

@@ -28,7 +28,7 @@ choice! {
         4 Merged(merged: Merged)
         /// The decoupling is over (or was already).
         5 Ended
-        /// Where an inode belongs.
+        /// The realm of an inode.
         6 Of {
             /// The directory whose policy holds for it.
             root: Ino,
@@ -166,7 +166,7 @@ record! {
         pub is_attached: bool,
         /// It is the asking session itself.
         pub is_own: bool,
-        /// Where the journal is.
+        /// Location of the journal, for people.
         pub journal_at: String as ShortText,
         /// The policy, as YAML.
         pub policy: Vec<u8> as PolicyText,

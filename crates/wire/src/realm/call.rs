@@ -60,7 +60,7 @@ choice! {
             realm: RealmId as Fixed,
             /// Chosen by the client, as in `Decouple`: a repeated request has the same.
             nonce: u64 as Fixed,
-            /// Where the journal is from now on.
+            /// Location of the journal from now on, for people.
             journal_at: String as ShortText,
         }
         /// More inode numbers: [`super::RealmAnswer::Ranges`]. Durable when answered.

@@ -192,7 +192,7 @@ fn shown(key: &[u8]) -> String {
     }
 }
 
-/// Where a row stands, for people.
+/// The part of the store in which a row stands, in words.
 fn range_words(key: &[u8]) -> String {
     match (tag_of(key), ino_of(key)) {
         (Some(tag::INODE), Some(ino)) => format!("inode {ino}"),

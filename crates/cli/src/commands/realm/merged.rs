@@ -32,7 +32,7 @@ const SET_ID: u32 = 0o6000;
 /// The merged version of a file.
 pub(crate) struct Merged {
     meta: Metadata,
-    /// Of a symbolic link its target.
+    /// Content of a file, or target of a symbolic link.
     content: Vec<u8>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }

@@ -113,7 +113,7 @@ fn trust(args: &Serve) -> Outcome<Option<Arc<Trust>>> {
     }
 }
 
-/// Where others reach the server.
+/// The addresses at which others reach the server.
 fn advertised(args: &Serve) -> Outcome<Vec<Address>> {
     if !args.advertise.is_empty() {
         return Ok(args.advertise.clone());

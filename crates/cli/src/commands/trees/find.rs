@@ -108,7 +108,7 @@ pub(super) struct Printer {
     written: std::io::Result<()>,
     /// Hashes of the paths that were printed.
     printed: Vec<u64>,
-    /// Of these, those of earlier tries, sorted.
+    /// Those of them that earlier tries found, sorted.
     before: Vec<u64>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Report {
     json: bool,
     bar: ProgressBar,
     refused: u64,
-    /// Of these, those that came by [`Watch`].
+    /// Those of them that came by [`Watch`].
     from_watch: u64,
     class: Option<Class>,
     listed: Vec<Value>,

@@ -30,7 +30,7 @@ use crate::tree::Tree;
 
 /// The cell without a policy.
 const PLAIN: Cell = Cell { consistency: "strong", durability: "local" };
-/// Where a later life works.
+/// Directory in which a later life works.
 const LATER: &str = "/t/later";
 /// Operations in the first cell, at most during the change, and in the second.
 const BEFORE: usize = 6;
