@@ -1,4 +1,4 @@
-//! Calls that only a mount makes: directories held open, pages of the kernel's cache, and what it may keep.
+//! Calls that only a mount makes: directories held open, pages of the kernel's cache, and the names that the kernel may keep.
 
 use chiton_types::{Ino, Refusal, access};
 use chiton_wire::{Answer, Call, Query};

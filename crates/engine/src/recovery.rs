@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing new is carried out before the last resend. A client that has not declared, or not sent all that it owes, when the
-//!   window ends has lost its session, and gets that answer. Carried out later, its operations would come after what other
-//!   clients saw without them.
+//! - Nothing new is carried out before the last resend. A client that has not declared, or not sent
+//!   all that it owes, when the window ends has lost its session, and gets that answer. Carried out
+//!   later, its operations would come after a state that other clients saw without them.
 //! - Operations that were answered come first, in the order of their first positions, so each caller's observations still
 //!   hold. Pending operations of write-behind follow, by session, in their session's order: leases kept all other clients
 //!   away. Then come the operations that were never answered, in the order of the starts that got them first. If an

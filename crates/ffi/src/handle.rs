@@ -31,7 +31,7 @@ impl Filesystem {
         Filesystem { client, decouplings, server, is_closed: AtomicBool::new(false) }
     }
 
-    /// Merges, or leaves, what is decoupled, and makes everything durable.
+    /// Closes all decoupled subtrees, and makes everything durable.
     fn close(&self) -> Result<(), Failure> {
         self.is_closed.store(true, Ordering::Release);
         let parted = self.decouplings.close();

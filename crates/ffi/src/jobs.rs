@@ -21,7 +21,7 @@ pub unsafe extern "C" fn chiton_decouple(
         // SAFETY: the caller's promise.
         let (chiton, path, policy) =
             unsafe { (handle(chiton)?, bytes(path, "the path")?, text_or_null(policy, "the policy")?) };
-        // Paths of a job begin elsewhere, and nothing is decoupled in what is.
+        // Paths of a job begin elsewhere, and nothing can be decoupled inside a decoupled subtree.
         chiton.whole()?;
         let job = chiton.filesystem.decouplings.begin(path, policy)?;
         let job = Chiton { filesystem: chiton.filesystem.clone(), job: Some(job) };

@@ -1,7 +1,8 @@
 //! Listings with attributes that the kernel is about to read, or may not have read yet.
 //!
-//! The kernel starts the lifetime of what a listing says when it reads the reply. If a lease ends between the reply and that moment, the
-//! kernel would keep names and attributes after the notification that they are no longer valid. So the end of a lease begins here:
+//! The kernel starts the lifetime of the names and attributes of a listing when it reads the reply.
+//! If a lease ends between the reply and that moment, the kernel would keep names and attributes
+//! after the notification that they are no longer valid. So the end of a lease begins here:
 //!
 //! ```text
 //!   READDIRPLUS ─▶ asked ─▶ the client lists ─▶ replied ─▶ the kernel reads it ─▶ the next request of the handle, or its release

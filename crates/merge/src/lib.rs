@@ -83,9 +83,9 @@
 //! - A caller asks again after it has applied the events of `First`, and so after a crash between them.
 //! - Content of two sides is never mixed: a file of ours that others changed becomes again what ours knows before ours'
 //!   changes are applied (`edit.rs`).
-//! - A conflict is a row that others changed after the base ([`MergeMap::is_foreign`]). A file's row has one position:
-//!   its being renamed or linked by others counts as a change of it. A directory's attributes have their own. Where ours
-//!   changes names of such a file, which contradicts nothing, the map remembers that what others did is still to be met.
+//! - A conflict is a row that others changed after the base ([`MergeMap::is_foreign`]). A file's row has one position: its
+//!   being renamed or linked by others counts as a change of it. A directory's attributes have their own. Where ours changes
+//!   names of such a file, which contradicts nothing, the map remembers that the changes of others are still to be met.
 
 mod content;
 mod edit;

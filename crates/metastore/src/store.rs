@@ -52,9 +52,9 @@ pub trait Metastore: Send + Sync {
         Err(StoreError::Io { path: PathBuf::new(), cause })
     }
 
-    /// Frees the disk space of removed rows and of what only a journal of the store's own still holds, with at most about
-    /// `free` bytes of temporary space. `removed`: removed rows since this last returned true, also before the store was
-    /// reopened. False: the removed rows still take space, since more than `free` bytes would be needed.
+    /// Frees the disk space of removed rows, and of rows that only the store's own journal still holds, with at most
+    /// about `free` bytes of temporary space. `removed`: removed rows since this last returned true, also before the
+    /// store was reopened. False: the removed rows still take space, since more than `free` bytes would be needed.
     fn reclaim(&self, free: u64, removed: u64) -> Result<bool, StoreError> {
         // A store that keeps no removed rows has nothing to do.
         let _ = (free, removed);

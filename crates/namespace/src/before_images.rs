@@ -7,10 +7,10 @@
 //!
 //! Invariants:
 //! - An image is taken once; those of a decoupling go with it. Always in memory whole.
-//! - Rows that the decoupling's own merges change are not kept: its client knows these changes. Of a directory that others changed, too, what
-//!   ours changed in it is carried over to the image.
-//! - Where ours changed names or attributes of a file whose content others changed, what ours did is carried over to the
-//!   image, too: the content in it is still the one that ours knows.
+//! - Rows that the decoupling's own merges change are not kept: its client knows these changes.
+//!   If others changed a directory, too, our changes in it are carried over to the image.
+//! - Where ours changed names or attributes of a file whose content others changed, our changes
+//!   are carried over to the image, too: the content in it is still the one that ours knows.
 //! - Where nothing is decoupled, nothing is looked up and nothing kept.
 
 mod known;
@@ -109,9 +109,9 @@ impl BeforeImages {
         }
     }
 
-    /// The decoupling's own doing changes a row that others changed before: its client knows it as it becomes. Of a
-    /// directory only what changes in it, since what others made there stays unknown to it; of a file whose content does not
-    /// change only what does, since the content that others gave it stays unknown.
+    /// The decoupling's own doing changes a row that others changed before: its client knows it as it becomes. Of
+    /// a directory only the names that change, since names that others made there stay unknown to it; of a file
+    /// whose content does not change only the other fields, since the content that others gave it stays unknown.
     fn change_own(&mut self, id: u32, key: &[u8], value: Option<&[u8]>) {
         let Some(image) = self.get(id, key) else { return };
         // Of a file that others made, and a merge changed, the client may learn.

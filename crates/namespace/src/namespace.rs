@@ -81,7 +81,7 @@ pub struct Namespace {
     pub(crate) decoupling_count: usize,
     pub(crate) decoupling_last: u32,
     pub(crate) decoupled: Decoupled,
-    /// Whose map is out: what happens is its own doing.
+    /// The decoupling whose map is out: all events belong to its merge.
     pub(crate) merging: Option<RealmId>,
     pub(crate) policy_count: usize,
     pub(crate) policy_version: u64,
@@ -132,8 +132,8 @@ impl Namespace {
         Namespace::default()
     }
 
-    /// An empty cache over the rows of a subtree alone, as a decoupled client has it. There the root's parent is the
-    /// root itself, and what was done before it was taken has position 0: positions are the client's own.
+    /// An empty cache over the rows of a subtree alone, as a decoupled client has it. There the root's parent is
+    /// the root itself, and changes from before the decoupling have position 0: positions are the client's own.
     ///
     /// `inode_count` is the file system's.
     pub fn of_subtree(root: Ino, inode_count: u64) -> Namespace {

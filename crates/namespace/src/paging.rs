@@ -413,7 +413,7 @@ impl Namespace {
         }
     }
 
-    /// Drops what is clean of one inode and of what hangs on it.
+    /// Drops the clean rows of one inode and of its content and attributes.
     fn evict_inode(&mut self, ino: Ino) {
         let mut gone = self.contents.drop_clean(ContentKey(ino)..=ContentKey(ino));
         gone &= self.xattrs.drop_clean(XattrsKey(ino)..=XattrsKey(ino));
@@ -463,7 +463,7 @@ fn single_key(need: &Need) -> Option<Vec<u8>> {
     })
 }
 
-/// The hash in the key of an entry's row. A key that is too short stands before all entries with what it has of one.
+/// The hash in the key of an entry's row. A key that is too short stands before all entries, by the bytes that it has of a hash.
 fn hash_in(key: &[u8]) -> u64 {
     let mut hash = [0; 8];
     for (to, from) in hash.iter_mut().zip(key.iter().skip(INODE_KEY_BYTES)) {

@@ -2,8 +2,8 @@
 //! directory and all below it, down to the next policy.
 //!
 //! Invariants:
-//! - A name never leaves its realm: rename and link across a border are refused. So the realm of a directory changes
-//!   only when a policy is set or removed, and what was found once holds until then (`version`).
+//! - A name never leaves its realm: rename and link across a border are refused. So the realm of a directory
+//!   changes only when a policy is set or removed, and a realm that was found once holds until then (`version`).
 //! - Where there is no policy at all, everything is one realm and nothing is looked up.
 //! - Policies, their history and the directories of files with several names are always in memory whole.
 

@@ -43,10 +43,10 @@ impl Composition {
         found
     }
 
-    /// Nested chains are one chain, a group of one is that one, what runs side by side stands in the table's order,
-    /// and in a plain chain, behind the mechanism that makes the events, those that persist go before those that apply (the draft's
-    /// grammar has it the other way round): so nothing is merged that the promised disk does not hold. No mechanism is moved past
-    /// the one that makes its events: that order is senseless, and [`crate::judge`] refuses it.
+    /// Nested chains are one chain, a group of one is that one, mechanisms side by side stand in the table's order, and
+    /// in a plain chain, behind the mechanism that makes the events, those that persist go before those that apply (the
+    /// draft's grammar has it the other way round): so nothing is merged that the promised disk does not hold. No
+    /// mechanism is moved past the one that makes its events: that order is senseless, and [`crate::judge`] refuses it.
     pub fn normalised(self) -> Composition {
         match self {
             Composition::Step(_) => self,

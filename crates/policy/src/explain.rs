@@ -34,7 +34,7 @@ pub struct StepExplained {
     pub awaited_by: Vec<&'static str>,
 }
 
-/// A row of what survives.
+/// A row of the table of survival.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Survives {
     pub failure: Failed,

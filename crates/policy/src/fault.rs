@@ -1,4 +1,4 @@
-//! An error in a policy: where it is, why it is one, and what would make sense instead.
+//! An error in a policy: its place, the reason, and the nearest text that makes sense.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A policy as it was written: which keys were given, and what they say.
+//! A policy as it was written: the keys that were given, and their values.
 
 use crate::composition::Composition;
 use crate::document::entries;

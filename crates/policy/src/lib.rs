@@ -27,7 +27,7 @@
 //! - Hostile input ends in a [`Fault`] with line, column and reason; never in a panic, and never in more memory than
 //!   a small multiple of [`FILE_BYTES_MAX`].
 //! - A [`Policy`] always holds a sensible composition in normal form.
-//! - Mechanisms, levels and what survives which failure are tables (`mechanism`, `level`, `survival`).
+//! - Mechanisms, levels and the survival of data after each failure are tables (`mechanism`, `level`, `survival`).
 
 mod composition;
 mod document;

@@ -254,7 +254,7 @@ fn join(
     judge(joined).map_err(|s| Fault::new(place, s.reason).or_rather(format!("composition: {}", s.nearest)))
 }
 
-/// The mechanism that gives a level to what `steps` carries out.
+/// The mechanism that gives a level to the operations of `steps`.
 fn persist_of(level: Durability, steps: &Composition) -> Option<Mechanism> {
     match level {
         Durability::None => None,

@@ -138,7 +138,7 @@ const CANDIDATES: [&[Mechanism]; 14] = [
     &[AppendClientJournal, LocalPersist, GlobalPersist, NonvolatileApply],
 ];
 
-/// The candidate with the fewest mechanisms added and dropped, none weaker than what was asked for, if possible.
+/// The candidate with the fewest mechanisms added and dropped, none weaker than the given one, if possible.
 fn nearest(asked: &[Mechanism]) -> Composition {
     let durability = asked.iter().map(|m| durability_of(*m)).max().unwrap_or(Durability::None);
     let source = asked.iter().find(|m| m.role() == Role::Source);

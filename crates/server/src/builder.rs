@@ -63,7 +63,7 @@ pub(crate) struct Builder {
     is_held: bool,
 }
 
-/// An engine over its rows, and what the role decides about the rest.
+/// An engine over its rows, and the parts of the plate that depend on the role.
 struct Prepared {
     kind: Kind,
     plate: PlateId,

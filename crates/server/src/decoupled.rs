@@ -72,7 +72,7 @@ pub struct DecoupledSubtree {
     pub ranges: Vec<(Ino, Ino)>,
     /// Directories below the root that are not the client's, nor what is below them.
     pub borders: Vec<Ino>,
-    /// Of each shard the last of them that is known to be used, beside what the journal says.
+    /// The last of them that is known to be used, of each shard, beside those in the journal.
     pub used: Vec<Ino>,
     /// The rows hold all of the journal up to here.
     pub merged: Position,

@@ -275,7 +275,7 @@ fn remove_file(data: &DataAddress, name: &str) -> Result<(), String> {
     }
 }
 
-/// Whether nothing is there but what a write of `growing.json` leaves that was cut off.
+/// Whether the place is empty, except for the remains of a write of `growing.json` that was cut off.
 fn is_empty(data: &DataAddress) -> Result<bool, String> {
     match data {
         DataAddress::Dir(dir) => {

@@ -50,8 +50,8 @@ const PENDING_BYTES_MAX: usize = 64 << 20;
 pub(crate) enum Kind {
     /// Serves a file system: changed rows are checkpointed into its metadata store.
     Serving,
-    /// Serves a subtree to the client that decoupled it. Rows and inode numbers come from the server of the subtree, and what
-    /// changes stays in memory until it is merged.
+    /// Serves a subtree to the client that decoupled it. Rows and inode numbers come from
+    /// the server of the subtree, and changed rows stay in memory until they are merged.
     Decoupled(Arc<dyn Base>),
     /// Shows what a merge would make of the rows of one moment. Nothing reaches a store.
     Preview,
@@ -67,7 +67,7 @@ pub(crate) struct Plate {
     pub(crate) info: FilesystemInfo,
     pub(crate) options: ServerOptions,
     pub(crate) world: SharedWorld,
-    /// For fetches and for what needs the object store. Its owner gives it to all plates of a process.
+    /// For fetches and for requests that need the object store. Its owner gives it to all plates of a process.
     pub(crate) pool: Arc<Pool>,
     /// The way to the other plates, and all of them, once they run.
     pub(crate) peers: Arc<Peers>,

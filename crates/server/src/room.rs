@@ -181,7 +181,7 @@ impl Plate {
         removed >= REMOVED_MIN || removed > 0 && removed.saturating_mul(REMOVED_PART) >= rows()
     }
 
-    /// Whether the metadata store is small, holds mostly what was removed, and that is much beside what the disk has free.
+    /// Whether the metadata store is small and holds mostly removed rows, whose space is large beside the free space of the disk.
     fn would_gain_much(&self, removed: u64, reserve: &Reserve) -> bool {
         if removed < REMOVED_MIN {
             return false;

@@ -266,8 +266,8 @@ impl Server {
         self.builder.peers().join(plate);
     }
 
-    /// Takes over which other servers there are, and what plates they have. Messages go there from now on, and clients that look for
-    /// these plates here are sent there. To be called again whenever that changes.
+    /// Takes over the list of other servers and their plates. Messages go there from now on, and clients
+    /// that look for these plates here are sent there. To be called again whenever that changes.
     ///
     /// # Errors
     /// If no thread can be started.

@@ -5,8 +5,8 @@
 //!   search:  all steps that can be next ─▶ each of them ─▶ … ─▶ at rest ─▶ judge: the naive model, in some order of the calls
 //! ```
 //!
-//! Steps at different plates commute. So a state that was reached before by other orders of such steps is not searched again: it is
-//! known by what each plate has received, in its order.
+//! Steps at different plates commute. So a state that was reached before by other orders of such steps
+//! is not searched again: it is identified by the messages that each plate has received, in their order.
 //!
 //! Invariants:
 //! - The search leaves no order out, unless it reports that it has met its limit.
@@ -113,7 +113,7 @@ pub fn trace(scenario: &Scenario, commits: Commits, broken: Option<Broken>, step
     world.trace.take().unwrap_or_default()
 }
 
-/// The world after these steps, the tree before them, and what each plate has received.
+/// The world after these steps, the tree before them, and the messages that each plate has received.
 fn replay(
     scenario: &Scenario,
     commits: Commits,
@@ -130,7 +130,7 @@ fn replay(
     (world, start, known)
 }
 
-/// A number for what a plate has received, and then this (FNV-1a).
+/// A number for the messages that a plate has received, and then this one (FNV-1a).
 fn chained(before: u128, input: &str) -> u128 {
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
     let mix = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);

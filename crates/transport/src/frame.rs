@@ -8,8 +8,8 @@
 //! Invariants:
 //! - A length of 0 or above [`FRAME_BYTES_MAX`] is an error before anything is allocated for it, and a buffer
 //!   grows with the bytes that have come, not with those that were announced.
-//! - One read may bring many frames, and many frames go out in one write: [`FrameReader`] reads into what room
-//!   it has, [`put_frame`] appends in place.
+//! - One read may bring many frames, and many frames go out in one write:
+//!   [`FrameReader`] reads into the room that it has, [`put_frame`] appends in place.
 
 use std::fmt;
 use std::io;
@@ -187,7 +187,7 @@ impl FrameReader {
         (self.start, self.end) = (0, self.buf.len());
     }
 
-    /// Reads once from `stream` into what room there is. 0: the peer closed.
+    /// Reads once from `stream` into the room that there is. 0: the peer closed.
     ///
     /// # Errors
     /// Those of recv(2); `WouldBlock` if nothing is there and `wait` is false.

@@ -22,7 +22,7 @@ pub enum OpenError {
     /// The server said no.
     Refused {
         reason: RefuseReason,
-        /// In words, with what to do next.
+        /// In words, with the next step.
         message: String,
     },
     /// Another server has the plate.

@@ -46,7 +46,7 @@ enum Pass {
 }
 
 impl Step {
-    /// Works on what `flags` announce. The caller arms or closes the connection afterwards.
+    /// Works on the events that `flags` announce. The caller arms or closes the connection afterwards.
     pub(crate) fn run(&mut self, peer: &Sender, flags: EventFlags, service: &dyn Service) -> StepEnd {
         let (mut input, free) = peer.begin();
         if let Some(kind) = peer.broken() {

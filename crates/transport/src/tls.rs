@@ -312,7 +312,7 @@ fn broken_off(e: io::Error) -> io::Error {
     )
 }
 
-/// Why a handshake or a connection fails, with what to do next.
+/// Why a handshake or a connection fails, with the next step.
 fn in_words(e: &rustls::Error) -> String {
     match e {
         rustls::Error::NoCertificatesPresented => {

@@ -47,7 +47,7 @@ pub const REMEMBERED_MAX: usize = 64;
 pub const REMEMBERED: Duration = Duration::from_secs(3_600);
 /// Numbers of jobs of a process begin at a multiple of it, so that those of the next process are others.
 const NUMBERS: u64 = 1_000;
-/// How long an end waits for what is under way.
+/// How long an end waits for running jobs.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// A job ends if a server is silent for so long that has a part of the tree.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ impl Jobs {
         self.state.lock().connect = Some(Arc::new(connect));
     }
 
-    /// Begins no more jobs, stops those that run, and waits a little for what is under way.
+    /// Begins no more jobs, stops those that run, and waits a little for their end.
     pub fn end(&self) {
         let jobs: Vec<Arc<Job>> = {
             let mut state = self.state.lock();

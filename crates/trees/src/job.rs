@@ -65,7 +65,7 @@ pub struct JobStatus {
     pub age: Duration,
     /// How long it has worked.
     pub worked: Duration,
-    /// At its end, what it has done.
+    /// Its totals, once it has ended.
     pub totals: Option<Totals>,
     /// Why it failed, in words.
     pub why: Option<String>,
@@ -203,8 +203,8 @@ impl<'a> Job<'a> {
         self.ask_around(&format!("cancel {}", self.id), json_of).map(drop)
     }
 
-    /// Waits for its end; the watch hears of its progress, its refusals and what it finds, and can cancel it. The status at the end. All
-    /// that was changed is durable then.
+    /// Waits for its end; the watch is notified of its progress, its refusals and the names that
+    /// it finds, and can cancel it. The status at the end. All that was changed is durable then.
     ///
     /// # Errors
     /// As [`Job::find`]: the job ended with its server.

@@ -22,7 +22,7 @@ pub trait Watch {
     /// reported again, and names are found again.
     fn restarted(&mut self, _id: u64, _names: u64) {}
 
-    /// Whether to end: nothing new is begun, and what is under way is waited for.
+    /// Whether to end: no further work begins, and the function waits for the work under way.
     fn is_stopped(&self) -> bool {
         false
     }

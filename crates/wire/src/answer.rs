@@ -44,8 +44,8 @@ choice! {
         }
         /// A result for each operation of a batch that was performed, in order.
         2 Batch(results: Vec<Result<(Position, Outcome), Failure>> as Max<Result<(Position, Outcome), Failure>, BATCH_OPS_MAX>)
-        /// Of each operation of [`crate::Call::WriteBehind`], in order: its position (as in `Op`), and the lease that the session now has on
-        /// what it is about (exclusive of a new directory: on its names).
+        /// Of each operation of [`crate::Call::WriteBehind`], in order: its position (as in `Op`), and the
+        /// lease that the session now has on its inode (an exclusive one of a new directory: on its names).
         12 WriteBehind(results: Vec<Result<(Position, LeaseMode), Failure>> as Max<Result<(Position, LeaseMode), Failure>, BATCH_OPS_MAX>)
         /// To [`crate::Call::Ended`]: runs of numbers of operations that were carried out, each with its first number and the first past
         /// it, rising. They are durable. Operations below the last number that the client settled are not listed.

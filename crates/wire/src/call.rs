@@ -72,8 +72,8 @@ choice! {
             /// About so many numbers, of the directory's shard; none if the client has enough.
             numbers: u32 as Fixed,
         }
-        /// A file that others have open is longer now, by what this client has answered and may not have pushed: answered when all of
-        /// them know ([`crate::Recall::grown`]).
+        /// A file that others have open is longer now, by writes that this client has acknowledged
+        /// and may not have pushed: answered when all of them know ([`crate::Recall::grown`]).
         19 Grown {
             ino: Ino,
             /// Its size in bytes, at least 1.

@@ -117,7 +117,7 @@ choice! {
         /// Not possible; the connection is closed.
         1 Refused {
             reason: RefuseReason,
-            /// In words, with what to do next.
+            /// In words, with the next step.
             message: String,
         }
         /// Another server has the plate; the connection is closed.

@@ -25,7 +25,7 @@ use crate::recall::{Recall, RecallDone};
 use crate::reply::Reply;
 use crate::request::Request;
 
-/// Longest message, in bytes: a block of 16 MiB and what goes with it.
+/// Longest message, in bytes: a block of 16 MiB, and 64 KiB for the fields around it.
 pub const FRAME_BYTES_MAX: usize = (16 << 20) + (64 << 10);
 
 macro_rules! messages {
@@ -44,7 +44,7 @@ macro_rules! messages {
             }
         })+
 
-        /// Any message, for what deals with all of them alike.
+        /// Any message, for code that treats all of them alike.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(clippy::large_enum_variant, reason = "tests have one at a time")]
         pub enum Message {

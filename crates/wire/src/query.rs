@@ -84,7 +84,7 @@ choice! {
         /// A whole path from a directory on, symbolic links included, at most 40; asks search permission on the way. The plates
         /// carry it to each other: it is one question wherever the directories are. Answered with [`crate::Answer::Resolved`].
         41 Resolve {
-            /// Where a relative path begins. An absolute one, and what links make absolute, begins at the root.
+            /// Where a relative path begins. An absolute one, and one that a link makes absolute, begins at the root.
             from: Ino,
             /// At most 4,095 bytes.
             path: Vec<u8>,

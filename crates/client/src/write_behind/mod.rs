@@ -174,8 +174,8 @@ impl WriteBehind {
         was_held
     }
 
-    /// The client is about to send a call. If the call may change what write-behind rests on (permissions of a directory,
-    /// whether it exists, what names stand for), nothing is acknowledged until the answer is known here.
+    /// The client is about to send a call. If the call may change the facts on which write-behind rests (permissions
+    /// of a directory, its existence, the inodes of names), nothing is acknowledged until the answer is known here.
     pub(crate) fn pause_for(self: &Arc<Self>, call: &Call) -> Option<Pause> {
         let ops = match call {
             Call::Op { op, .. } => std::slice::from_ref(op),
@@ -233,8 +233,7 @@ impl WriteBehind {
     }
 }
 
-/// Whether an operation may change the permissions of a directory whose names are held, whether it exists, or what names stand
-/// for.
+/// Whether an operation may change the permissions or the existence of a directory whose names are held, or the inodes of names.
 fn disturbs(op: &Op) -> bool {
     // An operation that is not known to leave them alone may change them.
     !matches!(op, Op::Make { .. } | Op::Write { .. })

@@ -9,8 +9,8 @@ use super::{EVERYTHING, Hold, Leases};
 use crate::sessions::Slot;
 
 impl Leases {
-    /// Recalls the oldest leases while there are too many. If the session that holds everything fills the table with inodes of which it
-    /// holds less, because others look at what it might have cached, it is asked to give up everything, once.
+    /// Recalls the oldest leases while there are too many. If the session that holds everything fills the table with inodes of
+    /// which it holds less, because others look at inodes that it might have cached, it is asked once to give up everything.
     pub(crate) fn limit(&mut self, mono: Duration) {
         if self.order.len() > 2 * self.entries_max.max(1024) {
             let table = &self.table;

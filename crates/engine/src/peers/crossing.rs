@@ -15,8 +15,8 @@
 //! - Guards on own rows are in memory: an operation that a crash interrupts is sent again, and takes them anew.
 //! - A directory gets another parent, a policy changes, and a client removes a tree, only by an operation that holds the token
 //!   ([`super::moves`]).
-//! - An operation of the server that frees a name of a removed tree guards no own row: nothing can come into such a directory, and of what
-//!   leaves it meanwhile it finds no name. It decides while no own row that it changes is guarded for another.
+//! - An operation of the server that frees a name of a removed tree guards no own row: nothing can come into such a directory, and the
+//!   operation finds no name of an inode that leaves it meanwhile. It decides while no own row that it changes is guarded for another.
 //! - Clones, whiteouts and files without a name stay on one plate, and are refused with [`Refusal::CrossDevice`].
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! A decoupling that an administrator ends becomes a branch: the directory is everybody's at once, and what the client did
-//! and nobody merged can still be looked at, merged or dropped.
+//! A decoupling that an administrator ends becomes a branch: the directory is everybody's
+//! at once, and the client's unmerged changes can still be read, merged or dropped.
 //!
 //! ```text
 //!   decoupling 7 of /job ─ BecomeBranch ─▶ branch "ended-7" of /job, which no client has ─ Attach ─▶ its next client

@@ -1,5 +1,5 @@
-//! The memory of a decoupling between its merges: where its inodes are on the server, which positions are its own,
-//! which numbers it may still make inodes with, what others removed meanwhile.
+//! The memory of a decoupling between its merges: where its inodes are on the server, which positions are
+//! its own, the numbers that it may still use for inodes, and the names that others removed meanwhile.
 
 mod codec;
 

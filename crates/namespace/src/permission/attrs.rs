@@ -118,7 +118,8 @@ fn clears(cred: &Cred, inode: &InodeFacts, change: &AttrChange) -> Result<bool, 
 /// Setting the flags immutable and append-only (`chattr`): for the owner, and to change them CAP_LINUX_IMMUTABLE is needed.
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`], [`Refusal::Unsupported`] of an inode that is neither a file nor a directory, or what must be known first.
+/// [`Refusal::NotPermitted`], [`Refusal::Unsupported`] of an inode that is neither
+/// a file nor a directory, or a [`Fault`] that names the facts to fetch first.
 pub fn may_set_flags(cred: &Cred, inode: &InodeFacts, flags: u8) -> Result<(), Fault> {
     if !matches!(inode.kind, Kind::File | Kind::Dir) || flags & !Attr::SETTABLE != 0 {
         return Err(Refusal::Unsupported.into());

@@ -26,8 +26,8 @@ pub fn may_change_names<S: PlanState>(state: &S, cred: &Cred, dir: &InodeFacts) 
     may(state, cred, dir, WRITE | EXEC)
 }
 
-/// Nothing is removed from an append-only directory, nor anything that is immutable or append-only. In a sticky directory only its owner and the owner of what is removed may remove it. The right to change the names
-/// was asked for before.
+/// Nothing is removed from an append-only directory, nor anything that is immutable or append-only. In a sticky directory
+/// only its owner and the owner of the removed inode may remove a name. The right to change the names was asked for before.
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`], or a [`Fault`] that names the facts to fetch first.

@@ -95,7 +95,7 @@ pub(super) fn is_empty<S: PlanState>(state: &S, dir: &InodeFacts) -> Result<bool
 /// their ranges. They stand together in the list.
 ///
 /// # Errors
-/// [`Fault::Missing`] of what is not known here; `Io` if some of the names cannot be read.
+/// [`Fault::Missing`] of rows that are not known here; `Io` if some of the names cannot be read.
 pub fn split(
     ns: &Namespace,
     dir: Ino,

@@ -1,4 +1,4 @@
-//! The state that `plan` reads: the namespace of a server, or what a client knows of it under its leases.
+//! The state that `plan` reads: the namespace of a server, or the part of it that a client knows under its leases.
 //!
 //! ```text
 //!   Namespace          every row is in memory or can be fetched ─┐

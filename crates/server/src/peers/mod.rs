@@ -11,7 +11,7 @@
 //! - No thread holds the locks of two engines. The lock of the queues is taken after an engine's, that of a link last, and nobody
 //!   waits while holding them.
 //! - A plate that leaves loses the messages to it and from it that have not arrived. Its later messages are dropped.
-//! - The queues are bounded by the engines: each waits for answers to what it sent.
+//! - The queues are bounded by the engines: each waits for the answers to its messages.
 //! - While messages are held, they arrive and wait.
 //! - A message of another server counts only on its last connection, and only from a plate that is looked for there.
 
@@ -148,7 +148,7 @@ impl Peers {
         }
     }
 
-    /// No plate takes messages out from now on, until `until` or the end of what is returned.
+    /// No plate takes messages out from now on, until `until` or until the returned value is dropped.
     pub(crate) fn hold(self: &Arc<Self>, until: Duration) -> Hold {
         let mut ways = self.ways.lock();
         let number = ways.next_hold;
@@ -180,7 +180,7 @@ impl Peers {
         Some(ways.links.get(usize::from(plate.0))?.as_ref()?.addresses().to_vec())
     }
 
-    /// Takes over which other servers there are, and what they have. Their plates are greeted as soon as they can be reached.
+    /// Takes over the list of other servers and their plates. Their plates are greeted as soon as they can be reached.
     ///
     /// # Errors
     /// If no thread can be started.

@@ -196,7 +196,7 @@ impl Canary {
         }
     }
 
-    /// The oracle would notice that what was promised to be durable is gone, before it notices that the plates disagree.
+    /// The oracle would notice the loss of durable changes, before it notices that the plates disagree.
     pub(crate) fn breaks_promises(self) -> bool {
         self.unsynced_plate().is_some()
     }

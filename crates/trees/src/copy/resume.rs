@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants:
-//! - A file is whole if it has its attributes: one plate writes it, in this order, and keeps the beginning of what it has written.
+//! - A file is whole if it has its attributes: one plate writes it, in this order, and keeps the beginning of the written content.
 //! - Directories prove nothing: their names may be on plates that have lost more.
 
 use chiton_client::Lookup;

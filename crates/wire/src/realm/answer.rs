@@ -69,8 +69,8 @@ record! {
         pub only_writes: bool,
         /// The name that was asked about stands for it; else the inode lies in it.
         pub is_name: bool,
-        /// The session has a shared lease on the root: as long as it has, the decoupling is not over, and what is refused because
-        /// of it need not be asked for.
+        /// The session has a shared lease on the root: as long as it has, the
+        /// decoupling is not over, and calls that it refuses need not be sent.
         pub leased: bool,
     }
 }

@@ -122,11 +122,11 @@ choice! {
             /// Takes the lock; else frees it.
             acquire: bool,
         }
-        /// The client looked at files of others, and has in its own, durably, what came of them: a merge that meets one as it was
-        /// then lets ours prevail: [`super::RealmAnswer::Merged`] with how far merging is.
+        /// The client looked at files of others, and has the result in its own, durably: a merge that meets
+        /// one as it was then lets ours prevail: [`super::RealmAnswer::Merged`] with how far merging is.
         13 Settle {
             claim: Claim,
-            /// Files of others, the position of the last change of each, and what came of it; at most [`NEEDS_MAX`].
+            /// Files of others, the position of the last change of each, and its outcome; at most [`NEEDS_MAX`].
             files: Vec<(Ino, Position, Settled)> as Max<(Ino, Position, Settled), NEEDS_MAX>,
         }
         /// The decoupling ends: [`super::RealmAnswer::Ended`]. Changes that are not merged are dropped.
@@ -160,7 +160,7 @@ choice! {
         /// An object that the decoupled client keeps in the server's store: [`super::RealmAnswer::Object`].
         9 Object {
             claim: Claim,
-            /// Its name among those of the decoupling; of a list, what names begin with.
+            /// Its name among those of the decoupling; for a list, the beginning of the names.
             name: String as ShortText,
             action: ObjectCall,
         }

@@ -21,8 +21,8 @@ pub(crate) struct Here {
     pub(crate) here: bool,
 }
 
-/// Carries a task out. All that it has changed is durable then. `left` says of a task that must not be repeated how things stand when a
-/// job has ended with its server, and what to do.
+/// Carries a task out. All that it has changed is durable then. `left` says of a task that must
+/// not be repeated how things stand when a job has ended with its server, and the next step.
 pub(super) fn carry_out(
     client: &Client,
     task: &Task,
