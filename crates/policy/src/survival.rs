@@ -81,7 +81,7 @@ pub fn survival(consistency: Consistency, durability: Durability, failed: Failed
     match (durability, failed) {
         (Durability::Geo, _) => (Kept::Yes, "yes"),
         (_, ClientProcess | ClientMachine) => (Kept::Answered, "the operations that the server has answered"),
-        (Durability::None, ServerProcess) => (Kept::No, "no: the subtree is what the last checkpoint held"),
+        (Durability::None, ServerProcess) => (Kept::No, "no: the subtree is as the last checkpoint held it"),
         (Durability::None, ServerMachine | Site) => (Kept::No, "no"),
         (Durability::Local, ServerProcess) => (Kept::Yes, "yes (clients send the other operations again)"),
         (Durability::Local, ServerMachine | Site) => (Kept::No, "no"),
