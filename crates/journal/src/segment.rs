@@ -30,7 +30,6 @@ pub const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"CHITONJ\n";
 const CLAIM_MAGIC: [u8; 8] = *b"CHITONC\n";
 
-/// Bytes of a mark.
 pub(crate) const MARK_BYTES: usize = 8;
 /// First four bytes of a mark; no frame is that long.
 pub(crate) const MARK_TAG: u32 = u32::MAX;

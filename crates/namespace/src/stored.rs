@@ -59,9 +59,9 @@ pub struct StoredInode {
 /// One row of the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredRow {
-    /// `i`.
+    /// Row `i`: an inode.
     Inode(StoredInode),
-    /// `e`.
+    /// Row `e`: an entry of a directory.
     Entry {
         dir: Ino,
         name: Name,
@@ -71,31 +71,31 @@ pub enum StoredRow {
         /// Position of the last change.
         position: Position,
     },
-    /// `c`.
+    /// Row `c`: inline content, the target of a symbolic link, or a list of parts.
     Content(Ino, Vec<u8>),
-    /// `m`: file, number of the chunk, chunk.
+    /// Row `m`: file, number of the chunk, chunk.
     Chunk(Ino, u32, Chunk),
-    /// `x`.
+    /// Row `x`: the extended attributes of an inode.
     Xattrs(Ino, BTreeMap<Vec<u8>, Vec<u8>>),
-    /// `b`: references of a shared block.
+    /// Row `b`: references of a shared block.
     References(BlockId, u32),
-    /// `G`.
+    /// Row `G`: a block without references, which the server deletes.
     Garbage(BlockId),
-    /// `O`.
+    /// Row `O`: an inode without a name.
     Orphan(Ino),
-    /// `P`: the policy of a directory.
+    /// Row `P`: the policy of a directory.
     Policy(Ino, PolicyChange),
-    /// `H`: a change of a policy, by its number.
+    /// Row `H`: a change of a policy, by its number.
     PolicyChange(u64, PolicyChange),
-    /// `L`: the directories of a file with several names, one for each name.
+    /// Row `L`: the directories of a file with several names, one for each name.
     Linked(Ino, Vec<Ino>),
-    /// `D`: a decoupling.
+    /// Row `D`: a decoupling.
     Decoupling(Box<Decoupling>),
-    /// `D` alone: number of the last one.
+    /// Row `D` without a number: the number of the last decoupling.
     DecouplingLast(u32),
-    /// `V`: of a decoupling, the key of a row and its value before others changed it.
+    /// Row `V`: of a decoupling, the key of a row and its value before others changed it.
     Image(u32, Vec<u8>, Option<Vec<u8>>),
-    /// `N`.
+    /// Row `N`: the number of inodes.
     InodeCount(u64),
 }
 

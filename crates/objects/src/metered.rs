@@ -17,22 +17,22 @@ pub struct Metered {
 pub struct Counters {
     /// Calls of `get` and `read_into`.
     pub gets: AtomicU64,
-    /// Calls of `size`.
+    /// Number of calls of `size`.
     pub sizes: AtomicU64,
-    /// Calls of `put`.
+    /// Number of calls of `put`.
     pub puts: AtomicU64,
-    /// Calls of `put_if_absent`.
+    /// Number of calls of `put_if_absent`.
     pub puts_if_absent: AtomicU64,
-    /// Calls of `delete`.
+    /// Number of calls of `delete`.
     pub deletes: AtomicU64,
-    /// Calls of `list`.
+    /// Number of calls of `list`.
     pub lists: AtomicU64,
-    /// Calls of `sync`.
+    /// Number of calls of `sync`.
     pub syncs: AtomicU64,
     /// Calls of any kind that failed (`NotFound` included).
     pub errors: AtomicU64,
     pub read_bytes: AtomicU64,
-    /// Bytes stored.
+    /// Bytes that were stored.
     pub written_bytes: AtomicU64,
 }
 

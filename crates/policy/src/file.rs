@@ -22,7 +22,7 @@ pub enum Half<L> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct At<T> {
     pub value: T,
-    /// Its first character.
+    /// Place of its first character.
     pub place: Place,
 }
 

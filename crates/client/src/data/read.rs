@@ -32,11 +32,11 @@ pub(super) struct ReadAhead {
 
 /// The layers of a range of a file, lowest last.
 pub(super) enum Source<'a> {
-    /// Bytes in memory.
+    /// Bytes of the buffers in memory.
     Memory(&'a [u8]),
     /// A part of a block, which may still be on its way.
     Block(BlockId, u32),
-    /// Nothing: zeros.
+    /// A hole, which reads as zeros.
     Hole,
 }
 

@@ -35,7 +35,7 @@ const MESSAGE_OPS_MAX: usize = 1_000;
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Oldest pending operation beside which another may be acknowledged.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// Most pending operations.
+/// Pending operations at which further callers wait for the server.
 const PENDING_MAX: usize = 8_192;
 /// So long may a pending operation wait for others, if no caller waits for it.
 const GATHER: Duration = Duration::from_millis(4);
