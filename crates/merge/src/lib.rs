@@ -74,7 +74,7 @@
 //! - `edit`: files that both sides changed. `replaced`: names that others gave to another file. `restored`: inodes that others removed.
 //! - `locate`: the place of an inode on the server, free names, reports of conflicts.
 //! - [`foreign_to_inode`], [`foreign_to_name`] (`foreign`): the changes of others, for a preview.
-//! - [`squash`]: drops redundant events before a journal is sent. [`rebase`]: adapts a journal to a state that a merge left.
+//! - [`squash()`]: drops redundant events before a journal is sent. [`rebase()`]: adapts a journal to a state that a merge left.
 //!
 //! Invariants:
 //! - Pure and deterministic; the state is not changed, the map only with the answer (not if rows are missing).
