@@ -19,6 +19,12 @@
 //!
 //! So the merge does not bring a file back that others removed, only to give it a name and to take it again.
 //!
+//! A file that is exchanged with a temporary one and removed under the temporary name was replaced:
+//!
+//! ```text
+//!   make t as "x" · exchange "x" and f · unlink f at "x"    ──▶    make t as ".chiton-…" · rename ".chiton-…" over f · times of the directory
+//! ```
+//!
 //! Invariants:
 //! - The result of a batch stays the same, and so do the order and number of its events.
 //! - Deterministic: it depends on the batch alone.
@@ -26,7 +32,7 @@
 use std::collections::BTreeMap;
 
 use chiton_model::{Event, Over};
-use chiton_types::{Ino, Name};
+use chiton_types::{Ino, Kind, Name};
 use hashbrown::{HashMap, HashSet};
 
 /// A unique name. `leaver` is the index of the event in the batch that removes it.
@@ -55,11 +61,16 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
     // Names that the batch gave, and nothing had before; and the inodes that it made.
     let mut spans: BTreeMap<(Ino, Name), Span> = BTreeMap::new();
     let mut made: HashSet<Ino> = HashSet::new();
-    let has_links = events.iter().any(|event| matches!(event, Event::Link { .. }));
+    let leaves_times = |event: &Event| {
+        matches!(event, Event::Link { .. } | Event::Rename { over: Over::Exchanged { .. }, .. })
+    };
+    let leaves_times = events.iter().any(leaves_times);
+    // Exchanges that gave a temporary name to a file of before, and what spoke of the name until then.
+    let mut exchanged: HashMap<(Ino, Name), Span> = HashMap::new();
     let mut last_uses: HashMap<Ino, usize> = HashMap::new();
     for at in 0..events.len() {
         let used = event_loser(&events[at]).and_then(|ino| last_uses.get(&ino).copied());
-        if has_links {
+        if leaves_times {
             note_uses(&mut last_uses, &events[at], at);
         }
         let mut left = None;
@@ -86,16 +97,25 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
                 span.push((at, Which::Left));
             }
             match over {
-                Over::Exchanged { ino: other, .. } if !stays(*other, was_hidden) => drop(spans.remove(&old)),
+                Over::Exchanged { ino: other, .. } if !stays(*other, was_hidden) => {
+                    exchanged.extend(spans.remove(&old).map(|span| (old, span)));
+                }
                 Over::Exchanged { .. } => {}
                 Over::Nothing | Over::Replaced { .. } => left = Some((*ino, old)),
             }
         } else if let Event::Unlink { parent, name, ino, .. } = &events[at] {
-            let old = (*parent, name.clone());
+            let (old, ino) = ((*parent, name.clone()), *ino);
+            if let Some(span) = exchanged.remove(&old)
+                && let Some((exchange, _)) = span.last().filter(|(exchange, _)| used == Some(*exchange))
+                && let Some(mover) = replace(events, *exchange, at)
+            {
+                hide(events, &span, mover);
+                continue;
+            }
             if let Some(span) = spans.get_mut(&old) {
                 span.push((at, Which::Given));
             }
-            left = Some((*ino, old));
+            left = Some((ino, old));
         }
         let Some((ino, place)) = left else { continue };
         let Some(span) = spans.remove(&place) else { continue };
@@ -105,9 +125,7 @@ pub(crate) fn hide_temporary(events: &mut [Event]) {
         {
             continue;
         }
-        span.iter().for_each(|(at, which)| {
-            rename(&mut events[*at], *which, unique_name(ino, span[span.len() - 1].0))
-        });
+        hide(events, &span, ino);
     }
 }
 
@@ -133,6 +151,27 @@ fn leave_times(events: &mut [Event], giver: usize, leaver: usize) -> bool {
     true
 }
 
+/// All events of a span speak of another name; `ino` bears it last.
+fn hide(events: &mut [Event], span: &Span, ino: Ino) {
+    let Some((leaver, _)) = span.last() else { return };
+    let unique = unique_name(ino, *leaver);
+    span.iter().for_each(|(at, which)| rename(&mut events[*at], *which, unique.clone()));
+}
+
+/// An exchange whose other file is removed next is a rename over it; returns the file that moves. `None`: the events are others.
+fn replace(events: &mut [Event], exchange: usize, leaver: usize) -> Option<Ino> {
+    let Event::Unlink { parent, ino: gone, orphan: false, time, .. } = events[leaver] else { return None };
+    let Event::Rename { ino, kind, over, .. } = &mut events[exchange] else { return None };
+    let Over::Exchanged { ino: other, kind: other_kind } = *over else { return None };
+    if other != gone || *kind == Kind::Dir || other_kind == Kind::Dir {
+        return None;
+    }
+    *over = Over::Replaced { ino: other, kind: other_kind, orphan: false };
+    let mover = *ino;
+    events[leaver] = Event::Touch { ino: parent, time };
+    Some(mover)
+}
+
 /// The event speaks of another name.
 fn rename(event: &mut Event, which: Which, unique: Name) {
     let name = match (event, which) {
@@ -146,7 +185,7 @@ fn rename(event: &mut Event, which: Which, unique: Name) {
 
 #[cfg(test)]
 mod tests {
-    use chiton_types::{Kind, Time};
+    use chiton_types::Time;
 
     use super::*;
     use crate::event_samples::{self, name};
@@ -233,14 +272,10 @@ mod tests {
         // Names that existed before the batch, and exchanges.
         let alone = || vec![rename(7, "x", "y", Over::Nothing), rename(7, "y", "z", Over::Nothing)];
         check(alone(), alone());
-        let exchange = || {
-            vec![
-                make(7, "x"),
-                rename(7, "x", "y", Over::Exchanged { ino: Ino(3), kind: Kind::File }),
-                unlink(7, "y"),
-            ]
-        };
+        let exchange =
+            || vec![make(7, "x"), rename(7, "x", "y", Over::Exchanged { ino: Ino(3), kind: Kind::File })];
         check(exchange(), exchange());
+        check([exchange(), vec![unlink(7, "y")]].concat(), [exchange(), vec![unlink(7, "y")]].concat());
     }
 
     /// A file that is saved over a temporary name, or exchanged with it.
@@ -267,5 +302,16 @@ mod tests {
         let of_before = |over: Over| vec![make(7, "x"), rename(3, "y", "x", over), unlink(3, "x")];
         check(of_before(over(7)), of_before(over(7)));
         check(of_before(swap(7)), of_before(swap(7)));
+        // As some editors save.
+        let t = ".chiton-0000000000000007-1";
+        check(
+            vec![make(7, "x"), rename(7, "x", "y", swap(3)), unlink(3, "x")],
+            vec![make(7, t), rename(7, t, "y", over(3)), Event::Touch { ino: DIR, time: Time(3) }],
+        );
+        let written = || {
+            let touch = Event::Touch { ino: Ino(3), time: Time(2) };
+            vec![make(7, "x"), rename(7, "x", "y", swap(3)), touch, unlink(3, "x")]
+        };
+        check(written(), written());
     }
 }

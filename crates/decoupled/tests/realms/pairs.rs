@@ -232,15 +232,16 @@ fn files_that_passed_under_a_name_of_others_leave_it_alone() {
     let site = Site::new();
     let party = site.connected();
     let mut n = 0;
-    for (ours, expect) in [
-        (&["put tmp 1", "put x 2", "mv x tmp", "mv tmp c"][..], "c=2, tmp=theirs"),
-        (&["put tmp 1", "put x 2", "mv x tmp", "rm tmp"], "tmp=theirs"),
-        (&["put tmp 1", "ln tmp c", "put x 2", "mv x tmp", "rm tmp"], "c=1, tmp=theirs"),
-        (&["put c 1", "put tmp 2", "swap c tmp", "rm tmp"], "c=2, tmp=theirs"),
+    for (base, ours, expect) in [
+        (&[][..], &["put tmp 1", "put x 2", "mv x tmp", "mv tmp c"][..], "c=2, tmp=theirs"),
+        (&[], &["put tmp 1", "put x 2", "mv x tmp", "rm tmp"], "tmp=theirs"),
+        (&[], &["put tmp 1", "ln tmp c", "put x 2", "mv x tmp", "rm tmp"], "c=1, tmp=theirs"),
+        (&[], &["put c 1", "put tmp 2", "swap c tmp", "rm tmp"], "c=2, tmp=theirs"),
+        (&["put f base"], &["put tmp ours", "swap tmp f", "rm tmp"], "f=ours, tmp=theirs"),
     ] {
         for on_conflict in OnConflict::ALL {
             n += 1;
-            let case = (&[][..], &["put tmp theirs"][..], ours);
+            let case = (base, &["put tmp theirs"][..], ours);
             let (found, report) = merged(&party, n, case, *on_conflict);
             assert_eq!(
                 (&found[..], report.conflict_count),
