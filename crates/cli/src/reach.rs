@@ -28,18 +28,19 @@ const PROBE_LIMIT: Duration = Duration::from_millis(1900);
 /// Between two questions to a server that is not ready.
 const READY_PAUSE: Duration = Duration::from_millis(50);
 /// The type under which the system knows our mounts, and how their sources begin.
-const KIND: &str = "fuse.chiton";
+pub(crate) const KIND: &str = "fuse.chiton";
 const SOURCE: &str = "chiton:";
 /// Most symbolic links in a path, as Linux has it.
 const LINKS_MAX: usize = 40;
 
-/// The FUSE mount that a path is in.
+/// The mount that a path is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     /// The mount point.
     pub(crate) dir: PathBuf,
     pub(crate) source: String,
-    kind: String,
+    /// The type of its file system, as the system names it.
+    pub(crate) kind: String,
     /// The path, with links on the way to the mount resolved, and not touched inside the mount.
     path: PathBuf,
 }
@@ -204,6 +205,11 @@ pub(crate) fn probe(address: &Address, said: &str) -> Outcome {
 
 /// The FUSE mount that `path` is in, which need not be there.
 pub(crate) fn mount_around(path: &Path) -> Outcome<Option<Mount>> {
+    Ok(mount_of_any_kind(path)?.filter(|mount| mount.kind.starts_with("fuse")))
+}
+
+/// The mount that `path` is in, whatever its file system.
+pub(crate) fn mount_of_any_kind(path: &Path) -> Outcome<Option<Mount>> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     Ok(around(&table()?, &path, &|link| std::fs::read_link(link).ok()))
 }
@@ -259,7 +265,7 @@ fn around(table: &[Entry], path: &Path, read_link: &dyn Fn(&Path) -> Option<Path
             rest.extend(reversed(&link));
         }
     }
-    let (dir, source, kind) = nearest(table, &at).filter(|(_, _, kind)| kind.starts_with("fuse"))?;
+    let (dir, source, kind) = nearest(table, &at)?;
     Some(Mount { dir: dir.clone(), source: source.clone(), kind: kind.clone(), path: at })
 }
 
@@ -327,6 +333,7 @@ mod tests {
         };
         let check = |path: &str, expect: Option<(&str, &str)>| {
             let found = around(&table, Path::new(path), &links);
+            let found = found.filter(|mount| mount.kind.starts_with("fuse"));
             let found = found.map(|mount| (mount.dir, mount.path));
             assert_eq!(found, expect.map(|(dir, path)| (PathBuf::from(dir), PathBuf::from(path))), "{path}");
         };

@@ -85,5 +85,6 @@ pub use control::{
 };
 pub use error::MountError;
 pub use mount::{Mount, Unmounter};
+pub use mount_table::also_mounted_at;
 pub use options::MountOptions;
 pub use shell::NOT_DURABLE;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The type under which the system knows our mounts.
 pub(crate) const KIND: &str = "fuse.chiton";
@@ -21,6 +21,29 @@ pub(crate) const PATH: &str = "/proc/self/mountinfo";
 pub(crate) fn is_there(device: &str) -> bool {
     let Ok(table) = std::fs::read(PATH) else { return true };
     table.split(|&b| b == b'\n').any(|line| line.split(|&b| b == b' ').nth(2) == Some(device.as_bytes()))
+}
+
+/// Where else the file system that is mounted at `dir` (canonical) is mounted, as by a bind mount.
+pub fn also_mounted_at(dir: &Path) -> Option<PathBuf> {
+    let table = std::fs::read(PATH).ok()?;
+    also_at(&table, dir)
+}
+
+fn also_at(table: &[u8], dir: &Path) -> Option<PathBuf> {
+    let device = last_in(table, dir)?.device;
+    // One line is that of `dir` itself; it may bear the file system twice.
+    let mut all: Vec<PathBuf> = table
+        .split(|&b| b == b'\n')
+        .filter_map(|line| {
+            let mut words = line.split(|&b| b == b' ');
+            let same = words.nth(2)? == device.as_bytes();
+            let at = unescaped(words.nth(1)?);
+            same.then(|| PathBuf::from(at))
+        })
+        .collect();
+    let own = all.iter().rposition(|at| at == dir)?;
+    all.remove(own);
+    all.into_iter().next()
 }
 
 /// The file system mounted at `dir` (canonical); the topmost of several.
@@ -82,5 +105,20 @@ mod tests {
         check("/mnt", Some(("0:51", "tmpfs")));
         check("/mnt/a b", Some(("0:50", "fuse.chiton")));
         check("/mnt/a", None);
+    }
+
+    #[test]
+    fn bind_mounts_of_a_file_system_are_found() {
+        let table = b"40 36 0:50 / /mnt/a\\040b rw - fuse.chiton chiton rw\n\
+            41 36 0:50 /dir /bound rw - fuse.chiton chiton rw\n42 36 0:51 / /mnt/c rw - fuse.chiton chiton rw\n\
+            43 36 0:52 / /twice rw - fuse.chiton chiton rw\n44 43 0:52 / /twice rw - fuse.chiton chiton rw\n";
+        let check = |dir: &str, expect: Option<&str>| {
+            assert_eq!(also_at(table, Path::new(dir)), expect.map(PathBuf::from), "{dir}");
+        };
+        check("/mnt/a b", Some("/bound"));
+        check("/bound", Some("/mnt/a b"));
+        check("/mnt/c", None);
+        check("/twice", Some("/twice"));
+        check("/nothing", None);
     }
 }

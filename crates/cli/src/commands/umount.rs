@@ -9,19 +9,22 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use chiton_fuse::{AwaitedEnd, ControlReply, await_end};
+use chiton_fuse::{AwaitedEnd, ControlReply, also_mounted_at, await_end};
 use rustix::mount::UnmountFlags;
 
 use crate::args::Umount;
 use crate::failure::{Class, Failure, Outcome};
-use crate::reach::{self, Control};
+use crate::reach::{self, Control, Mount};
 
 /// How long a mount may take to end before the command reports the reason.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Umount) -> Outcome {
     let dir = args.mountpoint.display().to_string();
-    let end = if args.lazy { None } else { Reached::of(&args.mountpoint)? };
+    let mount = ours(&args.mountpoint)?;
+    // A file system that stays mounted elsewhere does not end.
+    let stays = args.lazy || also_mounted_at(&mount.dir).is_some();
+    let end = if stays { None } else { Reached::of(&mount) };
     detach(args).map_err(|(said, busy)| match busy {
         true => Failure::new(Class::Busy, in_use(&args.mountpoint)),
         false => Failure::failed(format!("cannot unmount {dir}: {said}")),
@@ -65,6 +68,31 @@ fn in_use(mountpoint: &Path) -> String {
     )
 }
 
+/// The mount of Chiton at `dir`. The table of mounts names it even if its process is dead, or its server away.
+fn ours(dir: &Path) -> Outcome<Mount> {
+    let shown = dir.display();
+    let next = format!("findmnt --types {} lists the mounts of Chiton", reach::KIND);
+    match reach::mount_of_any_kind(dir)? {
+        Some(mount) if mount.is_its_root() && mount.is_ours() => Ok(mount),
+        Some(mount) if mount.is_its_root() => Err(Failure::failed(format!(
+            "cannot unmount {shown}: a file system of the type {} is mounted there, and this command unmounts only Chiton; {next}, \
+             and umount(8) unmounts other file systems",
+            mount.kind
+        ))),
+        // Nothing in it is touched: its server may be away.
+        Some(mount) if mount.is_ours() => Err(Failure::failed(format!(
+            "cannot unmount {shown}: nothing is mounted there; it lies in the mount at {at}: chiton umount {at}",
+            at = mount.dir.display()
+        ))),
+        _ => Err(match std::fs::metadata(dir) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Failure::absent(format!("cannot unmount {shown}: it does not exist; {next}"))
+            }
+            _ => Failure::failed(format!("cannot unmount {shown}: nothing is mounted there; {next}")),
+        }),
+    }
+}
+
 /// Whether a mount will report how it ends.
 enum Reached {
     Heard(AwaitedEnd),
@@ -73,20 +101,16 @@ enum Reached {
 }
 
 impl Reached {
-    /// Asks the mount at `dir`; none if nothing of ours is mounted there, or if its process is gone.
-    fn of(dir: &Path) -> Outcome<Option<Reached>> {
-        let Some(mount) = reach::mount_around(dir)?.filter(|mount| mount.is_ours() && mount.is_its_root())
-        else {
-            return Ok(None);
-        };
-        Ok(match mount.control() {
+    /// Asks the mount; none if its process is gone.
+    fn of(mount: &Mount) -> Option<Reached> {
+        match mount.control() {
             Control::At(socket) => Some(match await_end(&socket) {
                 Ok(end) => Reached::Heard(end),
                 Err(error) => Reached::Unheard(format!("{}: {error}", socket.display())),
             }),
             Control::Gone => None,
             Control::Silent => Some(Reached::Unheard("it does not answer".to_owned())),
-        })
+        }
     }
 }
 

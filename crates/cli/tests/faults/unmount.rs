@@ -1,12 +1,13 @@
 //! The end of a mount whose server is gone: bounded, with a message about data that may be lost.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 
 use crate::rig::{Holder, Mounted, Process, Scratch, chiton, is_root, now, serve, until};
-use crate::two::text;
+use crate::two::{done, refused, text};
 
 const UNDONE: &str = "not everything could be made durable";
 const SHORT: [&str; 2] = ["--unmount-timeout", "2"];
@@ -137,6 +138,51 @@ fn chiton_umount_fails_if_a_foreground_mount_could_not_make_everything_durable()
     let out = ending.expect("runs").wait_with_output().expect("it ends");
     assert!(out.status.code() == Some(1) && said(&out).contains("may be lost"), "{}", said(&out));
     server.signal(Signal::CONT);
+}
+
+/// Whether something is mounted there.
+fn is_mounted(dir: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mounts").expect("read");
+    table.lines().any(|line| line.split(' ').nth(1) == Some(text(dir)))
+}
+
+#[test]
+fn umount_unmounts_only_mounts_of_chiton() {
+    let scratch = Scratch::new();
+    if !scratch.small_disk("64m") {
+        return;
+    }
+    let (data, mnt) = (scratch.data(), scratch.mnt());
+    for lazy in [&[][..], &["--lazy"]] {
+        let umount = |dir: &str, code: i32, words: &str| {
+            refused(&[&["umount"], lazy, &[dir]].concat(), code, words);
+        };
+        umount(text(&data), 1, "a file system of the type tmpfs is mounted there");
+        umount(text(&data), 1, "umount(8) unmounts other file systems");
+        umount("/", 1, "is mounted there, and this command unmounts only Chiton");
+        umount(text(&mnt), 1, "nothing is mounted there");
+        umount(text(&scratch.path("nothing")), 4, "it does not exist");
+    }
+    assert!(is_mounted(&data));
+    scratch.format();
+    let _server = serve(&scratch, &[]);
+    let mounted = Mounted::connected(&scratch, &[]);
+    fs::create_dir(mounted.path("dir")).expect("a directory");
+    let next = format!("chiton umount {}", mnt.display());
+    refused(&["umount", text(&mounted.path("dir"))], 1, &next);
+    // A bind mount is one of Chiton, too, and what it shows stays mounted.
+    let bound = scratch.path("bound");
+    fs::create_dir(&bound).expect("a directory");
+    for at in [mounted.path("dir"), mounted.dir.clone()] {
+        rustix::mount::mount_bind(&at, &bound).expect("bound");
+        done(&["umount", text(&bound)]);
+        assert!(!is_mounted(&bound) && is_mounted(&mnt));
+    }
+    // A mount whose process is dead.
+    mounted.process.signal(Signal::KILL);
+    until("its process is dead", || fs::metadata(&mnt).is_err());
+    done(&["umount", text(&mnt)]);
+    assert!(!is_mounted(&mnt));
 }
 
 #[test]
