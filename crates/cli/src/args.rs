@@ -1,5 +1,6 @@
 //! The words of the command line. Every `--help` ends with examples to paste.
 
+mod changes;
 mod watch;
 
 use std::path::PathBuf;

@@ -63,6 +63,10 @@ fn main() -> ExitCode {
         chiton_runtime::log_line!("chiton: {why}");
         return ExitCode::from(2);
     }
+    if let Err(failure) = chiton.command.check_mounts() {
+        chiton_runtime::log_line!("chiton: {failure}");
+        return failure.exit_code();
+    }
     let result = match chiton.command {
         Command::Format(args) => commands::format::run(&args),
         Command::Serve(args) => commands::serve::run(&args),

@@ -41,6 +41,8 @@ pub(crate) struct Mount {
     pub(crate) source: String,
     /// The type of its file system, as the system names it.
     pub(crate) kind: String,
+    /// Whether it, or its file system, is mounted read-only.
+    is_read_only: bool,
     /// The path, with links on the way to the mount resolved, and not touched inside the mount.
     path: PathBuf,
 }
@@ -173,6 +175,38 @@ pub(crate) fn answering(path: &Path) -> Outcome {
     }
 }
 
+/// Refuses if `path` is in a mount of ours that is read-only: the command would change it. `follows`: the command means the object
+/// that the path leads to, not its last name.
+pub(crate) fn writable(path: &Path, follows: bool) -> Outcome {
+    let refuse = |mount: Mount| {
+        Err(Failure::failed(format!(
+            "cannot change {}: Read-only file system (the mount at {}): name a path in a mount that is not read-only, or the server's \
+             address",
+            path.display(),
+            mount.dir.display()
+        )))
+    };
+    let Some(mount) = mount_around(path)?.filter(Mount::is_ours) else { return Ok(()) };
+    if mount.is_read_only {
+        return refuse(mount);
+    }
+    // A link in the mount may lead to another one. The server must answer before a link is followed.
+    mount.probe()?;
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let full = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if !follows => {
+            std::fs::canonicalize(parent).map(|parent| parent.join(name))
+        }
+        _ => std::fs::canonicalize(&path),
+    };
+    // The command itself reports a path that does not exist.
+    let Ok(full) = full else { return Ok(()) };
+    match mount_around(&full)? {
+        Some(mount) if mount.is_ours() && mount.is_read_only => refuse(mount),
+        _ => Ok(()),
+    }
+}
+
 /// Fails if no server answers at the address, which stands for the target `said` of the user.
 pub(crate) fn probe(address: &Address, said: &str) -> Outcome {
     let credentials = identity::credentials()?;
@@ -216,7 +250,7 @@ pub(crate) fn mount_of_any_kind(path: &Path) -> Outcome<Option<Mount>> {
 
 /// Where something is mounted, as far as this process sees.
 pub(crate) fn mount_points() -> Outcome<Vec<PathBuf>> {
-    Ok(table()?.into_iter().map(|(dir, ..)| dir).collect())
+    Ok(table()?.into_iter().map(|entry| entry.dir).collect())
 }
 
 fn table() -> Outcome<Vec<Entry>> {
@@ -229,14 +263,27 @@ fn table() -> Outcome<Vec<Entry>> {
     Ok(entries(&String::from_utf8_lossy(&table)))
 }
 
-/// A line of the table of mounts: where, source, kind.
-type Entry = (PathBuf, String, String);
+/// A line of the table of mounts.
+struct Entry {
+    dir: PathBuf,
+    source: String,
+    kind: String,
+    is_read_only: bool,
+}
+
+impl Entry {
+    fn is_ours(&self) -> bool {
+        self.kind == KIND && self.source.starts_with(SOURCE)
+    }
+}
 
 fn entries(table: &str) -> Vec<Entry> {
     let read = |line: &str| {
         let mut fields = line.split(' ').map(unescape);
         let (source, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
-        Some((PathBuf::from(dir), source, kind))
+        // The system shows here whether the mount or its file system is read-only.
+        let is_read_only = fields.next()?.split(',').any(|option| option == "ro");
+        Some(Entry { dir: PathBuf::from(dir), source, kind, is_read_only })
     };
     table.lines().filter_map(read).collect()
 }
@@ -251,9 +298,7 @@ fn around(table: &[Entry], path: &Path, read_link: &dyn Fn(&Path) -> Option<Path
             continue;
         }
         at.push(name);
-        let is_ours =
-            nearest(table, &at).is_some_and(|(_, source, kind)| kind == KIND && source.starts_with(SOURCE));
-        if is_ours || links == LINKS_MAX {
+        if nearest(table, &at).is_some_and(Entry::is_ours) || links == LINKS_MAX {
             continue;
         }
         if let Some(link) = read_link(&at) {
@@ -265,8 +310,14 @@ fn around(table: &[Entry], path: &Path, read_link: &dyn Fn(&Path) -> Option<Path
             rest.extend(reversed(&link));
         }
     }
-    let (dir, source, kind) = nearest(table, &at)?;
-    Some(Mount { dir: dir.clone(), source: source.clone(), kind: kind.clone(), path: at })
+    let Entry { dir, source, kind, is_read_only } = nearest(table, &at)?;
+    Some(Mount {
+        dir: dir.clone(),
+        source: source.clone(),
+        kind: kind.clone(),
+        is_read_only: *is_read_only,
+        path: at,
+    })
 }
 
 /// The names of a path, the last one first.
@@ -281,7 +332,7 @@ fn reversed(path: &Path) -> Vec<OsString> {
 
 /// The mount that a path without links is in: the deepest, and of several at one place the last.
 fn nearest<'a>(table: &'a [Entry], at: &Path) -> Option<&'a Entry> {
-    table.iter().filter(|(dir, ..)| at.starts_with(dir)).max_by_key(|(dir, ..)| dir.as_os_str().len())
+    table.iter().filter(|entry| at.starts_with(&entry.dir)).max_by_key(|entry| entry.dir.as_os_str().len())
 }
 
 /// Undoes the octal escapes of the table of mounts (`\040` for a blank).
@@ -312,6 +363,15 @@ mod tests {
     fn escapes_of_the_mount_table_are_undone() {
         assert_eq!(unescape(r"/mnt/a\040b\134c"), r"/mnt/a b\c");
         assert_eq!(unescape("/plain"), "/plain");
+    }
+
+    #[test]
+    fn read_only_mounts_are_told_by_their_options() {
+        let table = entries(
+            "chiton:/data /rw fuse.chiton rw,relatime,errors=remount-ro 0 0\nchiton:/data /ro fuse.chiton ro,nosuid 0 0\n",
+        );
+        let read_only: Vec<bool> = table.iter().map(|entry| entry.is_read_only).collect();
+        assert_eq!(read_only, [false, true]);
     }
 
     #[test]

@@ -128,9 +128,20 @@ pub(crate) fn address(target: &str) -> Outcome<Address> {
 /// Whether a word names a place for data: a bucket, or a directory that exists or could be created. Other words are
 /// addresses.
 pub(crate) fn is_place(target: &str) -> bool {
-    let is_address = ["unix:", "tcp:", EtcdAddress::SCHEME].iter().any(|scheme| target.starts_with(scheme));
-    let is_host = !target.contains('/') && target.parse::<Address>().is_ok();
-    !is_address && !is_host && !is_socket(Path::new(target))
+    !reads_as_address(target) && !is_socket(Path::new(target))
+}
+
+/// Whether a target reads as a path, not as an address or a bucket. Nothing is looked at.
+pub(crate) fn is_path(target: &str) -> bool {
+    !matches!(target.parse(), Ok(DataAddress::S3(_))) && !reads_as_address(target)
+}
+
+fn has_scheme(target: &str) -> bool {
+    ["unix:", "tcp:", EtcdAddress::SCHEME].iter().any(|scheme| target.starts_with(scheme))
+}
+
+fn reads_as_address(target: &str) -> bool {
+    has_scheme(target) || (!target.contains('/') && target.parse::<Address>().is_ok())
 }
 
 fn is_socket(path: &Path) -> bool {

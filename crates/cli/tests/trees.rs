@@ -297,3 +297,70 @@ fn an_interrupt_ends_a_command_in_order() {
     assert_eq!(ended.status.code(), Some(1), "{said}");
     assert!(said.contains("interrupted"), "{said}");
 }
+
+/// S147: "Nothing can be changed by a path in a read-only mount …"
+#[test]
+fn a_read_only_mount_stops_every_command_that_changes_something() {
+    let site = Site::start();
+    let other = |name: &str| {
+        let dir = site.dir.path().join(name);
+        fs::create_dir(&dir).expect("a mount point");
+        dir
+    };
+    let (read_only, bound) = (other("read-only"), other("bound"));
+    done(&["mount", "--read-only", "--server", &site.socket(), &read_only.display().to_string()]);
+    rustix::mount::mount_bind(site.at(""), &bound).expect("bound");
+    let flags = rustix::mount::MountFlags::BIND | rustix::mount::MountFlags::RDONLY;
+    rustix::mount::mount_remount(&bound, flags, c"").expect("remounted");
+    fs::create_dir_all(site.at("dir/sub")).expect("made");
+    fs::write(site.at("dir/file"), "content").expect("written");
+    symlink(&read_only, site.at("way")).expect("linked");
+    let dump = site.dir.path().join("dump").display().to_string();
+    done(&["dump", &site.socket(), "-o", &dump]);
+    let before = done(&["dump", &site.socket()]);
+
+    for mount in [&read_only, &bound, &site.at("way")] {
+        let (top, dir) = (mount.display().to_string(), mount.join("dir").display().to_string());
+        let copy = mount.join("copy").display().to_string();
+        let changes: &[&[&str]] = &[
+            &["rm", "-r", &dir],
+            &["cp", "-r", &dir, &copy],
+            &["chmod", "-R", "700", &dir],
+            &["chown", "-R", "1:1", &dir],
+            &["huge", "split", &dir],
+            &["huge", "fold", &dir],
+            &["load", &top, &dump, "--into", "/dir/sub"],
+            &["fsck", "--repair", "--yes", &top],
+            &["policy", "set", &dir, "ramdisk"],
+            &["policy", "rm", &dir],
+            &["decouple", &dir],
+            &["sync", &dir],
+            &["merge", &dir],
+            &["discard", &dir],
+            &["recouple", &dir],
+            &["resolve", &dir, "--theirs"],
+            &["run", "--path", &dir, "--", "true"],
+            &["branch", "create", &dir, "b"],
+            &["branch", "rebase", &dir, "b"],
+            &["branch", "resolve", &dir, "b", "file", "--theirs"],
+            &["branch", "merge", &dir, "b"],
+            &["branch", "delete", &dir, "b"],
+            &["rm", "-r", "--server", &top, "/dir"],
+        ];
+        for command in changes {
+            refused(command, 1, "Read-only file system");
+            refused(command, 1, "name a path in a mount that is not read-only, or the server's address");
+        }
+        for command in [&["ls", &dir][..], &["du", &dir], &["rm", "-r", "--dry-run", &dir], &["flush", &top]]
+        {
+            done(command);
+        }
+    }
+    assert_eq!(done(&["dump", &site.socket()]), before);
+    // A link itself is in the mount that holds it, and a copy may come from a read-only mount.
+    done(&["cp", "-r", &read_only.join("dir").display().to_string(), &site.path("copy")]);
+    done(&["rm", &site.path("way")]);
+    for mount in [&bound, &read_only] {
+        done(&["umount", &mount.display().to_string()]);
+    }
+}

@@ -29,11 +29,11 @@ use crate::failure::Outcome;
 )]
 pub(crate) struct BranchArgs {
     #[command(subcommand)]
-    command: Command,
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Make a branch of a directory, as it is now.
     Create(Create),
     /// List the branches at and below a directory.
@@ -56,12 +56,12 @@ enum Command {
 
 /// The location of branches.
 #[derive(Debug, Args)]
-struct Where {
+pub(crate) struct Where {
     /// The directory: a path of a mount, or with --server a path in the file system.
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The address of the server, if PATH is not in a mount: tcp:HOST:PORT, unix:PATH.
     #[arg(long)]
-    server: Option<Address>,
+    pub(crate) server: Option<Address>,
     /// Where journals are kept (default: /var/lib/chiton of root, else the user's state folder; of an existing branch, where its
     /// journal is).
     #[arg(long)]
@@ -78,9 +78,9 @@ struct Where {
 #[command(
     after_help = "Without --policy the branch has a journal on this machine's disk (durability: local): synced data survive a crash. With durability: global the journal is in the object store, and any machine can mount the branch.\n\nExamples:\n  chiton branch create /mnt/chiton/src try1\n  chiton branch create /mnt/chiton/src try1 --policy anywhere.yml\n  chiton branch create --server tcp:server:7117 /src try1"
 )]
-struct Create {
+pub(crate) struct Create {
     #[command(flatten)]
-    at: Where,
+    pub(crate) at: Where,
     /// The branch's name.
     name: String,
     /// A policy file or a preset's name: invisible or weak, durability local or global.
@@ -92,18 +92,18 @@ struct Create {
 #[command(
     after_help = "Examples:\n  chiton branch list /mnt/chiton\n  chiton branch list /mnt/chiton/src --json"
 )]
-struct List {
+pub(crate) struct List {
     #[command(flatten)]
-    at: Where,
+    pub(crate) at: Where,
 }
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "The mount is a separate file system (its device number differs). chiton umount leaves the branch as it is, for the next mount. chiton diff, sync, merge and discard work on any path of it, too.\n\nExamples:\n  mkdir -p /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1\n  chiton branch mount /mnt/chiton/src try1 /work/try1 try2 /work/try2     one process, which ends with the last of them\n  chiton umount /work/try1"
 )]
-struct Mount {
+pub(crate) struct Mount {
     #[command(flatten)]
-    at: Where,
+    pub(crate) at: Where,
     /// The branch's name.
     name: String,
     /// Where to mount: a directory.
@@ -135,9 +135,9 @@ struct Mount {
 #[command(
     after_help = "Examples:\n  chiton branch diff /mnt/chiton/src try1\n  chiton branch diff /mnt/chiton/src try1 --json"
 )]
-struct Diff {
+pub(crate) struct Diff {
     #[command(flatten)]
-    at: Where,
+    pub(crate) at: Where,
     /// The branch's name.
     name: String,
 }
@@ -146,9 +146,9 @@ struct Diff {
 #[command(
     after_help = "Within the branch's mount chiton resolve does the same, with more options.\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort      exit code 5: there are conflicts\n  chiton branch conflicts /mnt/chiton/src try1\n  chiton branch resolve /mnt/chiton/src try1 a/file --theirs\n  chiton branch resolve /mnt/chiton/src try1 b/file --merged /tmp/b\n  chiton branch merge /mnt/chiton/src try1 --on-conflict abort"
 )]
-struct Resolve {
+pub(crate) struct Resolve {
     #[command(flatten)]
-    at: Where,
+    pub(crate) at: Where,
     /// The branch's name.
     name: String,
     /// The path, from the directory that the branch is of.
@@ -161,9 +161,9 @@ struct Resolve {
 #[command(
     after_help = "A merge ends the mount of the branch.\n\nExit codes: 0 merged, 3 in use (files are open for writing), 4 no such branch, 5 a conflict stopped it (on_conflict: abort).\n\nExamples:\n  chiton branch merge /mnt/chiton/src try1\n  chiton branch merge /mnt/chiton/src try1 --on-conflict keep_both --json\n  chiton branch merge /mnt/chiton/src try1 --dry-run"
 )]
-struct Merge {
+pub(crate) struct Merge {
     #[command(flatten)]
-    at: Where,
+    pub(crate) at: Where,
     /// The branch's name.
     name: String,
     /// How conflicts are resolved: overwrite (the branch prevails), abort (nothing is merged) or keep_both (default: as
@@ -172,7 +172,7 @@ struct Merge {
     on_conflict: Option<OnConflict>,
     /// Only show the effects that a merge would have, as chiton branch diff does.
     #[arg(long, short = 'n')]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Do it although files are open for writing in its mount: their descriptors answer errors from then on.
     #[arg(long)]
     force: bool,
@@ -182,9 +182,9 @@ struct Merge {
 #[command(
     after_help = "Examples:\n  chiton branch delete /mnt/chiton/src try2\n  chiton branch delete /mnt/chiton/src try2 --force     although a mount uses it"
 )]
-struct Delete {
+pub(crate) struct Delete {
     #[command(flatten)]
-    at: Where,
+    pub(crate) at: Where,
     /// The branch's name.
     name: String,
     /// Do it although a mount uses the branch, or its journal is on another machine.

@@ -24,7 +24,7 @@ pub(crate) use self::chmod::{Chmod, Chown, chmod, chown};
 pub(crate) use self::cp::{Cp, cp};
 pub(crate) use self::du::{Du, du};
 pub(crate) use self::find::{Find, find};
-pub(crate) use self::huge::{HugeArgs, huge};
+pub(crate) use self::huge::{Huge, HugeArgs, huge};
 pub(crate) use self::ls::{Ls, ls};
 pub(crate) use self::rm::{Rm, rm};
 use self::work::{Here, carry_out};
