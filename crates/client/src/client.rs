@@ -432,6 +432,22 @@ impl Client {
         pushed
     }
 
+    /// As [`Client::sync`], for a client that ends: it asks the server only if something of this client may not be durable, so a
+    /// server that is away is waited for only then (S86).
+    ///
+    /// # Errors
+    /// As [`Client::sync`].
+    pub fn sync_before_end(&self) -> Result<(), Refusal> {
+        let pushed = self.files.sync();
+        let service = &self.service;
+        if service.needs_commit() || service.unsettled() > 0 {
+            service.commit(Position(0))?;
+        } else if service.take_lost() {
+            return Err(Refusal::Io);
+        }
+        pushed
+    }
+
     /// Pushes what is dirty here and waits until all that was answered is durable: fsync(2) of a directory (S18). Data that a
     /// file cannot push are reported to its handles (S23).
     ///

@@ -127,8 +127,7 @@ fn answer(stream: &UnixStream, router: &Router, end_notice: &EndNotice) -> io::R
     BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let reply = match serde_json::from_str::<ControlRequest>(&line) {
         Ok(ControlRequest::AwaitEnd) => {
-            send(stream, &ControlReply::Text(String::new()))?;
-            if end_notice.keep(stream.try_clone()?) {
+            if end_notice.keep(stream.try_clone()?)? {
                 return Ok(());
             }
             let message = "too many commands wait for the end of this mount".to_owned();

@@ -9,6 +9,7 @@
 //! - Each connection gets one last word, after everything that the mount could make durable is. A connection that ends
 //!   without one means that the process died.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -33,14 +34,19 @@ struct State {
 }
 
 impl EndNotice {
-    /// Keeps a connection until the end of the mount; false if too many wait.
-    pub(crate) fn keep(&self, stream: UnixStream) -> bool {
+    /// Acknowledges a connection, and keeps it until the end of the mount; false if too many wait.
+    ///
+    /// # Errors
+    /// The command is gone.
+    pub(crate) fn keep(&self, stream: UnixStream) -> io::Result<bool> {
         let mut state = self.0.lock();
         let has_room = state.waiting.len() < WAITING_MAX;
         if has_room {
+            // Under the lock: the command unmounts as soon as it reads this, and the mount may then end at once.
+            send(&stream, &ControlReply::Text(String::new()))?;
             state.waiting.push(stream);
         }
-        has_room
+        Ok(has_room)
     }
 
     /// Records a failure at the end of the mount.

@@ -140,6 +140,30 @@ fn chiton_umount_fails_if_a_foreground_mount_could_not_make_everything_durable()
     server.signal(Signal::CONT);
 }
 
+/// S86: nothing was pending, so nothing is lost.
+#[test]
+fn a_mount_of_which_nothing_is_pending_ends_without_its_server() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.format();
+    let mut server = serve(&scratch, &[]);
+    for read_only in [&["--read-only"][..], &[]] {
+        let log = scratch.path("mnt.log");
+        let mut mounted = Mounted::connected(&scratch, read_only);
+        fs::read_dir(&mounted.dir).expect("listed").for_each(drop);
+        server.signal(Signal::TERM);
+        assert!(server.ended().success());
+        let began = now();
+        done(&["umount", text(&mounted.dir)]);
+        assert!(mounted.process.ended().success());
+        assert!(now() - began < std::time::Duration::from_secs(15), "{:?}", now() - began);
+        assert!(!fs::read_to_string(&log).expect("a log").contains(UNDONE));
+        server = serve(&scratch, &[]);
+    }
+}
+
 /// Whether something is mounted there.
 fn is_mounted(dir: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mounts").expect("read");

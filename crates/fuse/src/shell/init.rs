@@ -100,7 +100,9 @@ impl Shell {
             self.end_notice.note(format!("{NOT_GIVEN_BACK}: {error}"));
         }
         // Of a branch there is nothing outside of it.
-        let Some(Err(refusal)) = self.router.branch().is_none().then(|| client.sync()) else { return };
+        let Some(Err(refusal)) = self.router.branch().is_none().then(|| client.sync_before_end()) else {
+            return;
+        };
         let (bytes, operations) = client.at_stake();
         let what = match refusal {
             Refusal::NotConnected => format!(
