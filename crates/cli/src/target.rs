@@ -88,6 +88,9 @@ pub(crate) fn control_socket(for_others: bool) -> Outcome<PathBuf> {
 
 /// The address of the server behind `target`: a mount point or anything in a mount, a data directory, an address.
 pub(crate) fn address(target: &str) -> Outcome<Address> {
+    if has_scheme(target) && !target.starts_with(EtcdAddress::SCHEME) {
+        return parse(target);
+    }
     let path = Path::new(target);
     let around = mount_around(path)?;
     if let Some(mount) = around.as_ref().filter(|mount| mount.is_its_root()) {
@@ -150,7 +153,9 @@ fn is_socket(path: &Path) -> bool {
 
 /// A client of the server behind `target`, for a question or two.
 pub(crate) fn client(target: &str) -> Outcome<Client> {
-    answering(Path::new(target))?;
+    if is_path(target) {
+        answering(Path::new(target))?;
+    }
     let address = address(target)?;
     reach::probe(&address, target)?;
     let options = ClientOptions {

@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::rig::chiton;
 use crate::two::{Two, done, run, text};
 
 /// Runs a command that is refused with this exit code; its message contains all of these words.
@@ -50,6 +51,17 @@ fn an_obstacle_to_a_decoupling_names_its_holder() {
     fs::create_dir(two.near.path("shut")).expect("a directory");
     done(&["decouple", text(&two.near.path("shut")), "--policy", "batchfs"]);
     says(&["branch", "create", text(&two.far.path("shut")), "b"], 3, &["/shut is decoupled by", &holder]);
+}
+
+/// An address is no path, also where the command is run in a mount.
+#[test]
+fn an_address_is_one_inside_a_mount_too() {
+    let Some(two) = Two::new() else { return };
+    let address = format!("unix:{}", two.scratch.data().join("socket").display());
+    for args in [&["status", &address][..], &["du", "--server", &address, "/"]] {
+        let out = chiton().args(args).current_dir(&two.near.dir).output().expect("runs");
+        assert!(out.status.success(), "chiton {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    }
 }
 
 #[test]
