@@ -78,10 +78,19 @@ pub(crate) enum Command {
     /// Merge the changes so far in a decoupled directory, which stays decoupled.
     ///
     /// With on_conflict: merge a sync does as keep_both; texts are merged line by line when the decoupling ends.
+    #[command(
+        after_help = "PATH is the directory that was decoupled.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton sync /mnt/chiton/job --json"
+    )]
     Sync(realm::Within),
     /// Show the effects that a merge would have.
+    #[command(
+        after_help = "PATH is the directory that was decoupled, or any path in it. diff shows the conflicts that a merge would report under the policy in force.\n\nExamples:\n  chiton diff /mnt/chiton/job           the effects and conflicts of a merge\n  chiton diff /mnt/chiton/job --json"
+    )]
     Diff(realm::Within),
     /// List the conflicts of a decoupled directory, by path.
+    #[command(
+        after_help = "PATH is the directory that was decoupled, or any path in it. conflicts lists the paths that stop a merge under on_conflict: abort, whatever the policy says.\n\nExamples:\n  chiton conflicts /mnt/chiton/job\n  chiton conflicts /mnt/chiton/job --json"
+    )]
     Conflicts(realm::Within),
     /// Choose the version to keep at a path with a conflict; then merge again.
     Resolve(realm::Resolve),
@@ -442,7 +451,7 @@ pub(crate) struct Completions {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{Command, CommandFactory};
 
     #[test]
     fn the_words_are_consistent() {
@@ -454,6 +463,35 @@ mod tests {
         for command in super::Chiton::command().get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Example"), "{} has no examples", command.get_name());
+        }
+    }
+
+    /// All commands below this one, each with its words.
+    fn all(command: &Command, words: &str) -> Vec<(String, Command)> {
+        let below = command.get_subcommands().map(|sub| (format!("{words} {}", sub.get_name()), sub));
+        below
+            .flat_map(|(words, sub)| [vec![(words.clone(), sub.clone())], all(sub, &words)].concat())
+            .collect()
+    }
+
+    #[test]
+    fn examples_are_those_of_their_command() {
+        for (words, command) in all(&super::Chiton::command(), "chiton") {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(!help.contains("Example") || help.contains(&words), "{words} has only others: {help}");
+        }
+    }
+
+    #[test]
+    fn every_value_of_on_conflict_is_in_the_help() {
+        for (words, command) in all(&super::Chiton::command(), "chiton") {
+            let Some(option) = command.get_arguments().find(|arg| arg.get_id() == "on_conflict") else {
+                continue;
+            };
+            let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+            for value in ["overwrite", "abort", "keep_both", "or merge"] {
+                assert!(help.contains(value), "{words} leaves out {value}: {help}");
+            }
         }
     }
 }

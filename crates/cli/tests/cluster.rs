@@ -107,6 +107,37 @@ impl Site {
 }
 
 #[test]
+fn a_cluster_that_is_not_there_is_reported_in_plain_words() {
+    let site = Site::new();
+    for what in ["status", "map", "plates", "history"] {
+        site.refused(&["cluster", what], 4, "chiton cluster init");
+    }
+    let data = site.path("data");
+    site.done(&["cluster", "init", "--data", &data, "--plates", "2"]);
+    site.done(&["cluster", "history"]);
+    // Nothing listens at port 1.
+    let words = ["cluster", "status", "--monitor", "etcd://127.0.0.1:1"];
+    site.refused(&words, 4, "etcd at 127.0.0.1:1: ");
+    site.refused(&words, 4, "Connection refused");
+    site.refused(&words, 4, "start etcd there, or name the etcd of the cluster (--monitor)");
+    let said = String::from_utf8_lossy(&site.run(&words).stderr).into_owned();
+    assert!(!said.contains("Error(") && !said.contains("Error {") && !said.contains("Os {"), "{said}");
+    let serve = |address: &str| {
+        let monitor = site.etcd.address();
+        let out =
+            site.run(&["serve", "--insecure", "--data", &data, "--monitor", &monitor, "--listen", address]);
+        assert_eq!(out.status.code(), Some(1));
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let said = serve("tcp:no-such-host.invalid:7117");
+    assert!(said.contains("name an address of this machine (--listen)"), "{said}");
+    assert!(!said.contains("another server"), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let said = serve(&format!("tcp:{}", taken.local_addr().expect("an address")));
+    assert!(said.contains("another server may listen there: stop it, or choose another address"), "{said}");
+}
+
+#[test]
 fn a_cluster_is_made_once_and_foreign_data_is_refused() {
     let site = Site::new();
     site.refused(&["cluster", "status"], 4, "chiton cluster init");

@@ -281,9 +281,16 @@ fn join_with(
     world: &SharedWorld,
     log: &Arc<dyn Fn(&str) + Send + Sync>,
 ) -> Result<(ServerInfo, Box<dyn Liveness>), MemberError> {
-    let bound = server
-        .serve(&options.listen)
-        .map_err(|e| MemberError::Failed(format!("cannot listen: {e}; another server may listen there")))?;
+    // The error says that it cannot listen, and at which address.
+    let bound = server.serve(&options.listen).map_err(|e| {
+        let next = match e.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                "another server may listen there: stop it, or choose another address"
+            }
+            _ => "name an address of this machine (--listen)",
+        };
+        MemberError::Failed(format!("{e}; {next}"))
+    })?;
     let addresses = if options.advertise.is_empty() { bound } else { options.advertise.clone() };
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let first =

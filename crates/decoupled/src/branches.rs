@@ -23,6 +23,7 @@ use chiton_wire::{Claim, RealmCall, RealmInfo};
 
 use crate::calls::ClaimCalls;
 use crate::error::RealmError;
+use crate::obstacle::client_of;
 use crate::realm::{Realm, policy_of};
 use crate::realms::{self, Realms};
 use crate::state_dir::{LocalRealm, Record, StateDir, User};
@@ -193,9 +194,9 @@ impl Realms {
                     }
                     self.recover_as(state_dir, Some(name.clone()))
                 }
-                None => Err(in_use(&branch.info)),
+                None => Err(in_use(&branch.info, UNMOUNT)),
             },
-            None if branch.info.is_attached => Err(in_use(&branch.info)),
+            None if branch.info.is_attached => Err(in_use(&branch.info, UNMOUNT)),
             None => self.adopt(branch.info.claim.realm),
         }
     }
@@ -214,7 +215,8 @@ impl Realms {
         };
         let is_free = state_dir.is_some() || (branch.left.is_none() && !branch.info.is_attached);
         if !is_free && !force {
-            return Err(in_use(&branch.info));
+            let next = "unmount it first (chiton umount), or use --force: unmerged changes are then lost";
+            return Err(in_use(&branch.info, next));
         }
         let is_global = policy_of(&branch.info.policy)?.durability() == Durability::Global;
         if !is_global && branch.left.is_none() && !force {
@@ -262,12 +264,10 @@ fn open_home(left: &LocalRealm) -> Result<Option<StateDir>, RealmError> {
     StateDir::open(&left.dir)
 }
 
-fn in_use(info: &RealmInfo) -> RealmError {
+/// Ends the use of a branch.
+const UNMOUNT: &str = "unmount it first (chiton umount)";
+
+fn in_use(info: &RealmInfo, next: &str) -> RealmError {
     let name = info.branch.as_ref().map(text).unwrap_or_default();
-    let what = format!("branch {name} is in use: {}", info.owner);
-    RealmError::new(
-        Refusal::Busy,
-        what,
-        "run the command on a path in that mount, or unmount it first (chiton umount)",
-    )
+    RealmError::new(Refusal::Busy, format!("branch {name} is in use by {}", client_of(info)), next)
 }

@@ -60,7 +60,7 @@ impl RealmError {
                 "only root and the owner of a directory may decouple it",
                 "ask its owner, or take a directory of your own",
             ),
-            Refusal::NotDir => ("it is no directory", "name a directory"),
+            Refusal::NotDir => ("", "name a directory"),
             Refusal::NotFound => ("there is no such decoupling", "`chiton decoupled` lists all"),
             Refusal::NotConnected => ("the server does not answer", "run the command again when it does"),
             Refusal::Unsupported => (

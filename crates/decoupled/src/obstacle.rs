@@ -95,10 +95,10 @@ fn held(info: &RealmInfo, relation: Relation) -> RealmError {
         (Relation::Above, None) => format!("{path}, in which the directory lies, is decoupled by {by}"),
         (Relation::Below, None) => format!("{path}, which lies in the directory, is decoupled by {by}"),
         (Relation::Above, Some(branch)) => {
-            format!("{path}, in which the directory lies, has the branch {}, of {by}", text(branch))
+            format!("{path}, in which the directory lies, has the branch {}{}", text(branch), used(info))
         }
         (Relation::Below, Some(branch)) => {
-            format!("{path}, which lies in the directory, has the branch {}, of {by}", text(branch))
+            format!("{path}, which lies in the directory, has the branch {}{}", text(branch), used(info))
         }
     };
     let next = match &info.branch {
@@ -115,6 +115,17 @@ fn held(info: &RealmInfo, relation: Relation) -> RealmError {
         ),
     };
     RealmError::new(Refusal::Busy, held, next)
+}
+
+/// The client that has a branch. The name of a mount's client repeats that of the branch:
+/// "branch try1 of /mnt/job, mount /work/try1, process 7".
+pub(crate) fn client_of(info: &RealmInfo) -> &str {
+    info.owner.rfind(", mount ").map_or(&info.owner, |at| &info.owner[at + 2..])
+}
+
+/// The words behind a branch's name.
+fn used(info: &RealmInfo) -> String {
+    if info.is_attached { format!(", in use by {}", client_of(info)) } else { String::new() }
 }
 
 fn policy_below(global: &Client, root: Ino) -> Option<String> {
@@ -171,11 +182,20 @@ mod tests {
             "(vm:/var/lib/chiton)",
         );
         check(dead(), Relation::Below, "/job, which lies in the directory, is decoupled by", end);
-        let branch = info(true, Some("try1"));
+        let branch = |is_attached| RealmInfo {
+            owner: "branch try1 of /mnt/job, mount /work/try1, process 7".to_owned(),
+            ..info(is_attached, Some("try1"))
+        };
         check(
-            branch,
+            branch(false),
             Relation::Below,
-            "/job, which lies in the directory, has the branch try1",
+            "/job, which lies in the directory, has the branch try1; merge or delete it first",
+            "chiton branch merge (or delete) /job try1",
+        );
+        check(
+            branch(true),
+            Relation::Above,
+            "/job, in which the directory lies, has the branch try1, in use by mount /work/try1, process 7; merge",
             "chiton branch merge (or delete) /job try1",
         );
     }

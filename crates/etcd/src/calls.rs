@@ -2,6 +2,7 @@
 //!
 //! Invariants: a failure that another member may not have moves all later calls there; a call ends within its time.
 
+use std::error::Error as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ impl Calls {
             chiton_async::block_on(Client::connect([member], options))
         };
         let members = address.members.iter().map(open).collect::<Result<_, _>>();
-        let members = members.map_err(|e| MonitorError::Unavailable(format!("{address}: {e}")))?;
+        let members = members.map_err(|e| MonitorError::Unavailable(format!("{address}: {}", words(&e))))?;
         Ok(Calls { members, names: address.members.clone(), now: AtomicUsize::new(0) })
     }
 
@@ -71,10 +72,11 @@ impl Calls {
                         Ok(Ok(done)) => return Ok(done),
                         Ok(Err(error)) if !passes(&error) => {
                             return Err(MonitorError::Unavailable(format!(
-                                "etcd at {name} refuses: {error}"
+                                "etcd at {name} refuses: {}; its log says more",
+                                words(&error)
                             )));
                         }
-                        Ok(Err(error)) => failure = format!("etcd at {name}: {error}"),
+                        Ok(Err(error)) => failure = format!("etcd at {name}: {}", words(&error)),
                         Err(_) => failure = format!("etcd at {name} is silent"),
                     }
                     self.leave(member);
@@ -83,10 +85,34 @@ impl Calls {
             };
             match tokio::time::timeout(patience, tries).await {
                 Ok(result) => result,
-                Err(_) => Err(MonitorError::Unavailable(failure)),
+                Err(_) => Err(MonitorError::Unavailable(format!(
+                    "{failure}; start etcd there, or name the etcd of the cluster (--monitor)"
+                ))),
             }
         })
     }
+}
+
+/// A failure and the chain of its causes. A status of gRPC would show its cause with the names of types.
+pub(crate) fn words(error: &Error) -> String {
+    let (first, mut cause): (String, Option<&dyn std::error::Error>) = match error {
+        Error::GRpcStatus(status) if status.message().is_empty() => {
+            (status.code().to_string(), status.source())
+        }
+        Error::GRpcStatus(status) => (status.message().to_owned(), status.source()),
+        Error::TransportError(error) => (error.to_string(), error.source()),
+        other => (other.to_string(), None),
+    };
+    let mut words = first;
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Some repeat their cause.
+        if !words.ends_with(&more) {
+            words = format!("{words}: {more}");
+        }
+        cause = error.source();
+    }
+    words
 }
 
 /// Whether the same call may succeed later, or elsewhere.

@@ -43,10 +43,16 @@ pub(crate) enum Command {
     /// Show the effects that a merge would have.
     Diff(Diff),
     /// List the conflicts between the branch and others, by path.
+    #[command(
+        after_help = "Examples:\n  chiton branch conflicts /mnt/chiton/src try1\n  chiton branch conflicts /mnt/chiton/src try1 --json"
+    )]
     Conflicts(Diff),
     /// Choose the version to keep at a path with a conflict; then merge again.
     Resolve(Resolve),
     /// Make a branch anew from the directory's present state, and repeat the branch's changes there.
+    #[command(
+        after_help = "No mount may use the branch. Conflicts must be resolved before.\n\nExit codes: 0 rebased, 3 in use, 4 no such branch, 5 a conflict stopped it (chiton branch conflicts lists all).\n\nExamples:\n  chiton branch rebase /mnt/chiton/src try1\n  chiton branch rebase /mnt/chiton/src try1 --json"
+    )]
     Rebase(Diff),
     /// Merge the changes in a branch, and end it.
     Merge(Merge),
@@ -166,8 +172,8 @@ pub(crate) struct Merge {
     pub(crate) at: Where,
     /// The branch's name.
     name: String,
-    /// How conflicts are resolved: overwrite (the branch prevails), abort (nothing is merged) or keep_both (default: as
-    /// the branch's policy says: overwrite).
+    /// How conflicts are resolved: overwrite (the branch prevails), abort (nothing is merged), keep_both, or merge (texts line by
+    /// line) (default: as the branch's policy says: overwrite).
     #[arg(long, value_parser = on_conflict)]
     on_conflict: Option<OnConflict>,
     /// Only show the effects that a merge would have, as chiton branch diff does.

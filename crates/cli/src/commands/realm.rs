@@ -15,7 +15,7 @@ use chiton_policy::{OnConflict, OnFailure};
 use chiton_server::DataAddress;
 use clap::Args;
 
-pub(crate) use self::at_mount::{Done, MountedPath};
+pub(crate) use self::at_mount::{Done, MountedPath, is_directory};
 pub(crate) use self::at_mount::{decouple, diff, discard, merge, recouple, sync};
 pub(crate) use self::list::{decoupled, held};
 pub(crate) use self::merged::Merged;
@@ -42,11 +42,8 @@ pub(crate) struct Decouple {
     pub(crate) json: bool,
 }
 
-/// Options of `chiton sync` and `chiton diff`.
+/// Options of `chiton sync`, `diff` and `conflicts`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "PATH is the directory that was decoupled; for diff and conflicts also any path in it. diff shows the conflicts that a merge would report under the policy in force; conflicts lists the paths that stop a merge under on_conflict: abort, whatever the policy says.\n\nExamples:\n  chiton sync /mnt/chiton/job           others see the changes so far; the job continues\n  chiton diff /mnt/chiton/job           the effects and conflicts of a merge\n  chiton diff /mnt/chiton/job --json"
-)]
 pub(crate) struct Within {
     /// Anything in a decoupled subtree of a mount.
     pub(crate) path: PathBuf,
@@ -204,8 +201,8 @@ pub(crate) struct Run {
     /// If the command fails, drop its changes, whatever the policy (on_failure) says.
     #[arg(long, conflicts_with = "keep")]
     pub(crate) discard: bool,
-    /// How conflicts are resolved when the command's changes are merged: overwrite, abort or keep_both (default: as
-    /// the policy says).
+    /// How conflicts are resolved when the command's changes are merged: overwrite, abort, keep_both or merge
+    /// (default: as the policy says).
     #[arg(long, value_parser = on_conflict)]
     pub(crate) on_conflict: Option<OnConflict>,
     /// Merge a journal that has lost durable events at its end, without these events (otherwise the directory stays

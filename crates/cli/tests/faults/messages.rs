@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::rig::chiton;
-use crate::two::{Two, done, run, text};
+use crate::two::{Two, done, mount_branch, run, text, tree_at};
 
 /// Runs a command that is refused with this exit code; its message contains all of these words.
 fn says(args: &[&str], code: i32, words: &[&str]) {
@@ -51,6 +51,44 @@ fn an_obstacle_to_a_decoupling_names_its_holder() {
     fs::create_dir(two.near.path("shut")).expect("a directory");
     done(&["decouple", text(&two.near.path("shut")), "--policy", "batchfs"]);
     says(&["branch", "create", text(&two.far.path("shut")), "b"], 3, &["/shut is decoupled by", &holder]);
+}
+
+#[test]
+fn a_branch_in_use_names_its_mount_and_what_ends_the_use() {
+    let Some(two) = Two::new() else { return };
+    let tree = two.near.path("tree");
+    tree_at(&tree);
+    fs::create_dir(tree.join("sub")).expect("a directory");
+    let dir = text(&tree);
+    done(&["branch", "create", dir, "c1"]);
+    let mounted = mount_branch(&two.scratch, &tree, "c1");
+    let user = format!("branch c1 is in use by mount {}, process", mounted.dir.display());
+    let says_not_there = |args: &[&str], words: &[&str]| {
+        says(args, 3, words);
+        let said = String::from_utf8_lossy(&run(args).stderr).into_owned();
+        assert!(!said.contains("on a path in that mount"), "chiton {args:?}: {said}");
+    };
+    says_not_there(&["branch", "rebase", dir, "c1"], &[&user, "unmount it first (chiton umount)"]);
+    says_not_there(
+        &["branch", "delete", dir, "c1"],
+        &[&user, "unmount it first (chiton umount), or use --force"],
+    );
+    let user = format!("has the branch c1, in use by mount {}, process", mounted.dir.display());
+    says(&["branch", "create", text(&tree.join("sub")), "c2"], 3, &["in which the directory lies", &user]);
+    mounted.unmount();
+    done(&["branch", "delete", dir, "c1"]);
+}
+
+#[test]
+fn a_file_that_is_to_be_decoupled_is_named() {
+    let Some(two) = Two::new() else { return };
+    let file = two.near.path("file");
+    fs::write(&file, "content").expect("a write");
+    let at = text(&file);
+    let words = |doing: &str| format!("cannot {doing} {at}: it is not a directory; name a directory");
+    says(&["decouple", at], 1, &[&words("decouple")]);
+    says(&["run", "--path", at, "--", "true"], 1, &[&words("decouple")]);
+    says(&["branch", "create", at, "b"], 1, &[&words("branch")]);
 }
 
 /// An address is no path, also where the command is run in a mount.

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use super::tree::{Tree, failure, name};
 use super::{Create, Delete, Diff, Merge, Resolve, Where};
 use crate::commands::policy::Given;
-use crate::commands::realm::{Done, Merged, MountedPath, conflicts_text, diff_text, merge_report};
+use crate::commands::realm::{
+    Done, Merged, MountedPath, conflicts_text, diff_text, is_directory, merge_report,
+};
 use crate::failure::{Class, Failure, Outcome};
 use crate::progress::Work;
 
@@ -25,6 +27,9 @@ pub(super) fn create(args: &Create) -> Outcome {
     let at = &args.at;
     let given = args.policy.as_deref().map(Given::read).transpose()?;
     let tree = Tree::find(at, "chiton branch create", Some(5))?;
+    if at.server.is_none() {
+        is_directory(&at.path, "branch")?;
+    }
     let policy = given.as_ref().map(|given| given.text.as_bytes());
     let made = tree.realms.create_branch(&tree.client.caller(), tree.root, &name(&args.name)?, policy);
     let claim = made.map_err(|error| Given::explain(given.as_ref(), failure(error)))?;

@@ -122,7 +122,12 @@ pub(super) fn plates(args: &Monitored) -> Outcome {
 }
 
 pub(super) fn history(args: &History) -> Outcome {
-    let lines = args.monitored.open()?.history(args.count).map_err(|e| failed(&e))?;
+    let monitor = args.monitored.open()?;
+    let lines = monitor.history(args.count).map_err(|e| failed(&e))?;
+    if lines.is_empty() {
+        // A cluster has a history from its first map on.
+        monitor.map().map_err(|e| failed(&e))?;
+    }
     if args.monitored.json {
         for line in &lines {
             println!("{}", serde_json::to_string(line).map_err(Failure::failed)?);

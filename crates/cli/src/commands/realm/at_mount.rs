@@ -193,11 +193,24 @@ const STOPPED: &str = "a conflict stopped the merge (on_conflict: abort), and un
 pub(crate) fn decouple(args: &Decouple) -> Outcome {
     let given = args.policy.as_deref().map(Given::read).transpose()?;
     let place = MountedPath::find(&args.path)?;
+    is_directory(&args.path, "decouple")?;
     let done = place.decouple(given.as_ref())?;
     if args.verbose && !args.json {
         println!("{}", stages(&done.report));
     }
     done.show(args.json)
+}
+
+/// Refuses a path whose server answers, and which is something other than a directory.
+pub(crate) fn is_directory(path: &Path, doing: &str) -> Outcome {
+    match std::fs::metadata(path) {
+        Ok(meta) if !meta.is_dir() => Err(Failure::failed(format!(
+            "cannot {doing} {}: it is not a directory; name a directory",
+            path.display()
+        ))),
+        // The command itself reports a path that cannot be looked at.
+        _ => Ok(()),
+    }
 }
 
 /// The stages of a decoupling as text; empty, if the mount does not report them.

@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Run;
-use super::at_mount::{Done, MountedPath};
+use super::at_mount::{Done, MountedPath, is_directory};
 use crate::commands::branch;
 use crate::commands::policy::Given;
 use crate::failure::{Failure, Outcome};
@@ -68,6 +68,7 @@ pub(crate) struct Ended {
 fn decoupled(args: &Run) -> Outcome<u8> {
     let given = args.policy.as_deref().map(Given::read).transpose()?;
     let place = MountedPath::find(&args.path)?;
+    is_directory(&args.path, "decouple")?;
     let signals = heeded()?;
     let begun = place.decouple(given.as_ref())?;
     let on_failure = begun.report["on_failure"].as_str().and_then(OnFailure::by_word);
