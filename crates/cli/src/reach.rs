@@ -207,16 +207,22 @@ pub(crate) fn writable(path: &Path, follows: bool) -> Outcome {
     }
 }
 
+/// Whether a plate is on its way to another server: its server says so, or closes the connection because it stops.
+fn is_moving(error: &OpenError) -> bool {
+    match error {
+        OpenError::Refused { reason, .. } => *reason == RefuseReason::NotReady,
+        OpenError::Io(e) => e.kind() == io::ErrorKind::ConnectionAborted,
+        _ => false,
+    }
+}
+
 /// Fails if no server answers at the address, which stands for the target `said` of the user.
 pub(crate) fn probe(address: &Address, said: &str) -> Outcome {
     let credentials = identity::credentials()?;
     let began = RealWorld.monotonic();
     let answer = loop {
         match chiton_transport::probe(address, credentials.as_ref(), PROBE_LIMIT) {
-            // A plate is on its way to another server.
-            Err(OpenError::Refused { reason: RefuseReason::NotReady, .. })
-                if RealWorld.monotonic().saturating_sub(began) < PROBE_LIMIT =>
-            {
+            Err(error) if is_moving(&error) && RealWorld.monotonic().saturating_sub(began) < PROBE_LIMIT => {
                 std::thread::sleep(READY_PAUSE);
             }
             answer => break answer,

@@ -37,15 +37,29 @@ struct Known {
     silent: Vec<(Address, Duration)>,
 }
 
-/// How long a server that was silent is asked only if no other answers: a paused one takes connections, and a client that waits for it
-/// each time comes too late to the one that takes its plates over.
+/// How long a silent server is asked only if no other answers: a paused one takes connections, and a client that waits for it
+/// each time comes too late to the one that takes its plates over. A server that answers, or closes the connection, is not silent:
+/// it may have the plate in a moment.
 const AVOIDED: Duration = Duration::from_secs(3);
-/// A server that refused the connection faster than this may be restarting, and is not avoided.
-const SILENCE: Duration = Duration::from_millis(500);
+/// How long a silent server may take to answer if another names it as the owner of the plate. It may be there again; if it is
+/// not, the other one is soon asked again.
+const NAMED_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// The server took the connection, or its packets, and did not answer.
+fn is_silence(error: &OpenError) -> bool {
+    use std::io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut, WouldBlock};
+    matches!(error, OpenError::Io(e) if matches!(e.kind(), HostUnreachable | NetworkUnreachable | TimedOut | WouldBlock))
+}
+
+/// The server took the connection and closed it: it stops, or its plate does.
+fn is_closed(error: &OpenError) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error, OpenError::Io(e) if matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof))
+}
 
 impl Known {
-    fn failed(&mut self, address: &Address, waited: Duration) {
-        if waited >= SILENCE {
+    fn failed(&mut self, address: &Address, error: &OpenError) {
+        if is_silence(error) {
             self.avoid(address.clone());
         }
         self.found.retain(|_, found| found != address);
@@ -80,36 +94,42 @@ impl SocketDialer {
     }
 
     /// Opens a connection for the plate of a hello. A server that has it may refuse; one that has not, or is away, may know another.
-    fn open<C>(
+    /// While the plate is between two servers, the answer is that it is not ready.
+    pub(crate) fn open<C>(
         &self,
         hello: &Hello,
-        open: impl Fn(&Address, Option<&Credentials>) -> Result<(C, Welcome), OpenError>,
+        open: impl Fn(&Address, Option<&Credentials>, Duration) -> Result<(C, Welcome), OpenError>,
     ) -> Result<(Welcome, Option<C>), String> {
         let mut next = self.known.lock().order(hello.plate);
         let mut tried: Vec<Address> = Vec::new();
-        let mut failure = Err("there is no address of a server".to_owned());
+        let mut refusal = None;
+        let mut failure = None;
         let mut is_anyone_there = false;
+        let mut is_moving = false;
+        // Those that a server names as the owners of the plate.
+        let mut named: Vec<Address> = Vec::new();
         let mut avoided = Vec::new();
         let mut is_last_resort = false;
         loop {
             let Some(address) = next.pop_front() else {
-                if is_anyone_there || is_last_resort {
+                if is_last_resort {
                     break;
                 }
                 is_last_resort = true;
-                next.extend(avoided.drain(..));
+                next.extend(avoided.drain(..).filter(|address| !is_anyone_there || named.contains(address)));
                 continue;
             };
             if tried.contains(&address) {
                 continue;
             }
-            if !is_last_resort && self.known.lock().is_avoided(&address) {
+            let is_avoided = self.known.lock().is_avoided(&address);
+            if is_avoided && !is_last_resort {
                 avoided.push(address);
                 continue;
             }
             tried.push(address.clone());
-            let began = RealWorld.monotonic();
-            let opened = open(&address, self.credentials.as_ref()).map_err(|error| match error {
+            let timeout = if is_avoided && is_anyone_there { NAMED_TIMEOUT } else { CONNECT_TIMEOUT };
+            let opened = open(&address, self.credentials.as_ref(), timeout).map_err(|error| match error {
                 // Another server may have ours.
                 OpenError::Refused { reason: RefuseReason::OtherFileSystem, message } => {
                     OpenError::Io(std::io::Error::other(message))
@@ -124,25 +144,27 @@ impl SocketDialer {
                     return Ok((welcome, Some(connection)));
                 }
                 Err(OpenError::Elsewhere { addresses, .. }) => {
-                    let there = addresses.iter().filter_map(|address| address.parse().ok());
-                    there.for_each(|address| next.push_front(address));
+                    is_moving = true;
+                    for address in addresses.iter().filter_map(|address| address.parse::<Address>().ok()) {
+                        named.push(address.clone());
+                        next.push_front(address);
+                    }
                 }
                 Err(OpenError::Refused { reason, message }) => {
                     let welcome = Welcome::Refused { reason, message };
                     if reason != RefuseReason::NotReady {
                         return Ok((welcome, None));
                     }
-                    failure = Ok((welcome, None));
+                    refusal = Some(welcome);
                 }
                 Err(OpenError::Untrusted(message)) => {
                     // Another server may have a certificate that is still valid.
-                    failure = Ok((Welcome::Refused { reason: RefuseReason::Untrusted, message }, None));
+                    refusal = Some(Welcome::Refused { reason: RefuseReason::Untrusted, message });
                 }
                 Err(error) => {
-                    self.known.lock().failed(&address, RealWorld.monotonic().saturating_sub(began));
-                    if failure.is_err() {
-                        failure = Err(format!("no connection to {address}: {error}"));
-                    }
+                    is_moving |= is_closed(&error);
+                    self.known.lock().failed(&address, &error);
+                    failure = Some(format!("no connection to {address}: {error}"));
                 }
             }
         }
@@ -153,21 +175,30 @@ impl SocketDialer {
             let new: Vec<Address> = addresses.iter().filter(is_new).cloned().collect();
             known.addresses.splice(0..0, new);
         }
-        failure
+        match (refusal, failure) {
+            (Some(welcome), _) => Ok((welcome, None)),
+            (None, failure) if is_moving => {
+                let message = failure.unwrap_or_else(|| {
+                    format!("plate {} is moving from one server to another; try again", hello.plate)
+                });
+                Ok((Welcome::Refused { reason: RefuseReason::NotReady, message }, None))
+            }
+            (None, failure) => Err(failure.unwrap_or_else(|| "there is no address of a server".to_owned())),
+        }
     }
 }
 
 impl Dialer for SocketDialer {
     fn dial(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), String> {
-        let (welcome, wire) = self.open(hello, |address, credentials| {
-            Connection::open(address, credentials, hello, CONNECT_TIMEOUT)
+        let (welcome, wire) = self.open(hello, |address, credentials, timeout| {
+            Connection::open(address, credentials, hello, timeout)
         })?;
         Ok((welcome, wire.map(|wire| Arc::new(wire) as Arc<dyn Wire>)))
     }
 
     fn dial_recall(&self, hello: &Hello) -> Result<(Welcome, Option<Arc<dyn RecallWire>>), String> {
-        let (welcome, wire) = self.open(hello, |address, credentials| {
-            RecallChannel::open(address, credentials, hello, CONNECT_TIMEOUT)
+        let (welcome, wire) = self.open(hello, |address, credentials, timeout| {
+            RecallChannel::open(address, credentials, hello, timeout)
         })?;
         Ok((welcome, wire.map(|wire| Arc::new(wire) as Arc<dyn RecallWire>)))
     }

@@ -187,15 +187,20 @@ fn reconnect(shared: &Arc<Link>) -> Result<(), Lost> {
 }
 
 fn dial(shared: &Link, greeting: &Hello) -> Result<(Welcome, Option<Arc<dyn Wire>>), Lost> {
-    shared.dialer.dial(greeting).map_err(|why| {
+    let dialed = shared.dialer.dial(greeting);
+    let why = match &dialed {
+        Err(why) | Ok((Welcome::Refused { reason: RefuseReason::NotReady, message: why }, _)) => Some(why),
+        Ok(_) => None,
+    };
+    if let Some(why) = why {
         let mut state = shared.state.lock();
         let away = shared.world.monotonic().saturating_sub(state.down_since);
         if away >= LOGGED_AFTER && !state.is_outage_logged {
             state.is_outage_logged = true;
             tracing::warn!("{why}; the client tries again, and operations wait");
         }
-        Lost
-    })
+    }
+    dialed.map_err(|_| Lost)
 }
 
 fn recall_wire(shared: &Link, greeting: &Hello) -> Result<Arc<dyn RecallWire>, Lost> {

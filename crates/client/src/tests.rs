@@ -1,6 +1,7 @@
 //! The session against a scripted server: every way in which a connection can break.
 
 mod caching;
+mod dial;
 mod drain;
 mod ending;
 pub(crate) mod fake_server;
