@@ -187,17 +187,33 @@ impl Namespace {
         if offset > FILE_BYTES_MAX {
             return Err(Refusal::TooBig.into());
         }
-        let last = offset.saturating_add(len.max(1)).min(inode.size().max(offset + 1)) - 1;
+        let end = inode.size().max(offset + 1);
+        let last = offset.saturating_add(len.max(1)).min(end) - 1;
         let (from, to) = (offset / CHUNK_BYTES, last / CHUNK_BYTES);
-        let to = to.min(from + CHUNKS_PER_MAP - 1);
+        u32::try_from(from).map_err(|_| Refusal::TooBig)?;
         let mut extents = Vec::new();
+        if inode.has(COMPLETE) {
+            let mut left = CHUNKS_PER_MAP;
+            for (n, chunk) in self.chunks_in(ino, from * CHUNK_BYTES, end) {
+                // The hole before this chunk is known as far as it goes.
+                if u64::from(n) > to || left == 0 {
+                    return Ok(Mapped::Extents(from * CHUNK_BYTES, u64::from(n) * CHUNK_BYTES, extents));
+                }
+                extents.extend_from_slice(chunk.extents());
+                left -= 1;
+            }
+            return Ok(Mapped::Extents(from * CHUNK_BYTES, end.div_ceil(CHUNK_BYTES) * CHUNK_BYTES, extents));
+        }
+        if to - from >= CHUNKS_PER_MAP && inode.node.bytes() <= WHOLE_MAP_BYTES_MAX {
+            return Err(Need::Chunks(ino).into());
+        }
+        let to = to.min(from + CHUNKS_PER_MAP - 1);
         let mut missing = Vec::new();
         for n in from..=to {
             let n = u32::try_from(n).map_err(|_| Refusal::TooBig)?;
             match self.chunks.get(ChunkKey(ino, n)) {
                 Some(Some(chunk)) => extents.extend_from_slice(chunk.extents()),
                 Some(None) => {}
-                None if inode.has(COMPLETE) => {}
                 None => missing.push(Need::Chunk(ino, n)),
             }
         }
@@ -208,5 +224,8 @@ impl Namespace {
     }
 }
 
-/// Most chunks that one answer covers.
+/// Most chunks with extents that one answer covers.
 const CHUNKS_PER_MAP: u64 = 64;
+/// The whole map of a file is fetched for a question about more chunks than that if the file has no more bytes than these in blocks:
+/// it shows how far a hole goes. The map of a larger file takes too much memory, and is fetched chunk by chunk.
+const WHOLE_MAP_BYTES_MAX: u64 = 1 << 40;

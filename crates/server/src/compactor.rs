@@ -47,20 +47,22 @@ impl Plate {
     fn compact_file(&self, ino: Ino) -> Result<(), String> {
         let mut offset = 0;
         loop {
-            let Some((attr, extents)) = self.chunk_of(ino, offset)? else { return Ok(()) };
+            let Some((attr, extents, end)) = self.chunk_from(ino, offset)? else { return Ok(()) };
             let bytes: u64 = extents.iter().map(|e| u64::from(e.len)).sum();
             if extents.len() > EXTENTS_MIN && bytes < EXTENT_BYTES_MAX * extents.len() as u64 {
                 self.compact_chunk(&attr, &extents)?;
             }
-            offset += CHUNK_BYTES;
+            offset = end;
             if offset >= attr.size {
                 return Ok(());
             }
         }
     }
 
-    /// Attributes and the extents of the chunk at `offset`; `None` if the file is gone or holds no blocks.
-    fn chunk_of(&self, ino: Ino, offset: u64) -> Result<Option<(Attr, Vec<Extent>)>, String> {
+    /// Attributes, and the extents and the end of the first chunk from `offset` on that has some, or none and the end of the file.
+    /// `None` if the file is gone or holds no blocks.
+    fn chunk_from(&self, ino: Ino, offset: u64) -> Result<Option<(Attr, Vec<Extent>, u64)>, String> {
+        let mut len = 1;
         for _ in 0..TRIES {
             let needs: Vec<Need>;
             let generation;
@@ -68,8 +70,19 @@ impl Plate {
                 let mut engine = self.engine.lock();
                 let ns = engine.namespace();
                 generation = ns.generation();
-                match ns.attr(ino).and_then(|attr| Ok((attr, ns.map(ino, offset, 1)?))) {
-                    Ok((attr, Mapped::Extents(_, _, extents))) => return Ok(Some((attr, extents))),
+                match ns.attr(ino).and_then(|attr| Ok((attr, ns.map(ino, offset, len)?))) {
+                    Ok((attr, Mapped::Extents(_, end, mut extents))) => {
+                        let Some(first) = extents.first().map(|e| e.offset / CHUNK_BYTES) else {
+                            if len == 1 && end < attr.size {
+                                // How far does the hole go?
+                                len = u64::MAX;
+                                continue;
+                            }
+                            return Ok(Some((attr, extents, end)));
+                        };
+                        extents.retain(|e| e.offset / CHUNK_BYTES == first);
+                        return Ok(Some((attr, extents, (first + 1) * CHUNK_BYTES)));
+                    }
                     Err(Fault::Missing(missing)) => needs = missing,
                     _ => return Ok(None),
                 }

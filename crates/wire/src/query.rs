@@ -78,7 +78,8 @@ choice! {
             ino: Ino,
             /// First byte asked for.
             offset: u64 as Fixed,
-            /// Bytes asked for; the answer covers whole chunks of the map.
+            /// Bytes asked for; the answer covers whole chunks of the map. It may end earlier, and goes on to the end of a hole that the
+            /// server knows.
             len: u64 as Fixed,
         }
         /// A whole path from a directory on, symbolic links included, at most 40; asks search permission on the way. The plates

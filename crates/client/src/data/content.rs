@@ -3,7 +3,7 @@
 //! Invariants:
 //! - Bytes outside the known chunks are unknown. In a known chunk, bytes without a block are a hole.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use chiton_model::{CHUNK_BYTES, Extent};
@@ -14,8 +14,8 @@ use super::extent_map::ExtentMap;
 
 /// Extents that are remembered of one file: past it, the map is forgotten and asked for again.
 const EXTENTS_MAX: usize = 1 << 20;
-/// Chunks that are taken from one answer.
-const CHUNKS_MAX: usize = 1 << 16;
+/// Ranges of known chunks that are remembered of one file; likewise.
+const RANGES_MAX: usize = 1 << 20;
 
 /// A file's content, as far as it is known.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +33,9 @@ pub(super) enum Content {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
     extents: ExtentMap,
-    /// Numbers of the chunks that are known.
-    known: BTreeSet<u64>,
+    /// Ranges of chunks that are known, apart from each other: the first number, and one past the last. A hole is one range, however
+    /// large it is.
+    known: BTreeMap<u64, u64>,
     /// Every chunk is known, also those past the end.
     all: bool,
 }
@@ -46,7 +47,27 @@ impl Chunks {
     }
 
     fn knows(&self, chunk: u64) -> bool {
-        self.all || self.known.contains(&chunk)
+        self.all || self.known_from(chunk) > chunk
+    }
+
+    /// The first chunk from this one on that is not known.
+    fn known_from(&self, chunk: u64) -> u64 {
+        self.known.range(..=chunk).next_back().map_or(chunk, |(_, end)| (*end).max(chunk))
+    }
+
+    /// Chunks are known from now on.
+    fn note_known(&mut self, mut first: u64, mut end: u64) {
+        if first >= end {
+            return;
+        }
+        // Ranges that overlap the new one, or touch it, become one with it.
+        while let Some((before, until)) = self.known.range(..=end).next_back().map(|(a, b)| (*a, *b))
+            && until >= first
+        {
+            self.known.remove(&before);
+            (first, end) = (first.min(before), end.max(until));
+        }
+        self.known.insert(first, end);
     }
 
     /// How far the map is known from `offset` on, at most to `end`.
@@ -54,16 +75,13 @@ impl Chunks {
         if self.all {
             return end;
         }
-        let mut chunk = offset / CHUNK_BYTES;
-        while chunk * CHUNK_BYTES < end && self.known.contains(&chunk) {
-            chunk += 1;
-        }
-        (chunk * CHUNK_BYTES).clamp(offset, end)
+        let unknown = self.known_from(offset / CHUNK_BYTES);
+        unknown.saturating_mul(CHUNK_BYTES).clamp(offset, end)
     }
 
     /// Takes in the map of whole chunks from the server.
     pub(super) fn install(&mut self, covered: Range<u64>, extents: &[Extent]) {
-        if self.extents.len() + extents.len() > EXTENTS_MAX {
+        if self.extents.len() + extents.len() > EXTENTS_MAX || self.known.len() >= RANGES_MAX {
             *self = Chunks::default();
         }
         self.extents.cut(covered.clone());
@@ -73,7 +91,7 @@ impl Chunks {
         {
             self.extents.insert(*e);
         }
-        self.known.extend((covered.start / CHUNK_BYTES..covered.end / CHUNK_BYTES).take(CHUNKS_MAX));
+        self.note_known(covered.start / CHUNK_BYTES, covered.end / CHUNK_BYTES);
     }
 
     /// Takes over what an operation has put in the file.
@@ -131,5 +149,36 @@ impl Content {
             Content::Inline(bytes) => bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX)),
             Content::Blocks(chunks) => chunks.truncate(size),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_ranges_join_and_a_hole_is_one() {
+        let mut chunks = Chunks::default();
+        let bytes = |range: Range<u64>| range.start * CHUNK_BYTES..range.end * CHUNK_BYTES;
+        for (covered, ranges) in [
+            (4..6, vec![(4, 6)]),
+            (8..9, vec![(4, 6), (8, 9)]),
+            (5..7, vec![(4, 7), (8, 9)]),
+            (7..8, vec![(4, 9)]),
+            (5..6, vec![(4, 9)]),
+            (0..4, vec![(0, 9)]),
+            (20..30, vec![(0, 9), (20, 30)]),
+            (0..1 << 32, vec![(0, 1 << 32)]),
+        ] {
+            chunks.install(bytes(covered.clone()), &[]);
+            assert_eq!(chunks.known.clone().into_iter().collect::<Vec<_>>(), ranges, "{covered:?}");
+        }
+        let mut some = Chunks::default();
+        some.install(bytes(2..4), &[]);
+        for (from, known) in [(1, 1), (2, 4), (3, 4), (4, 4)] {
+            assert_eq!(some.known_to(from * CHUNK_BYTES, u64::MAX), known * CHUNK_BYTES, "{from}");
+            assert_eq!(some.knows(from), known > from, "{from}");
+        }
+        assert_eq!(some.known_to(2 * CHUNK_BYTES + 5, 3 * CHUNK_BYTES), 3 * CHUNK_BYTES);
     }
 }

@@ -7,9 +7,6 @@ use super::content::Content;
 use super::files::{Files, OpenFile};
 use super::read::Source;
 
-/// Most chunks that are asked for at once.
-const WINDOW_CHUNKS_MAX: u64 = 1 << 14;
-
 /// The kind of range to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whence {
@@ -31,9 +28,10 @@ impl Files {
 
     pub(super) fn seek_open(&self, open: &OpenFile, offset: u64, whence: Whence) -> Result<u64, Refusal> {
         let mut at = offset;
-        let mut window_chunks = 1;
+        // The window grows: a seek that ends soon asks for little, and one over a large hole takes few steps.
+        let mut window = CHUNK_BYTES;
         loop {
-            let to = at.saturating_add(window_chunks * CHUNK_BYTES);
+            let to = at.saturating_add(window);
             let (mut inner, keep) = self.with_content(&open.file, &open.cred, at..to, false)?;
             let size = inner.size;
             if at >= size {
@@ -56,7 +54,7 @@ impl Files {
                 return if whence == Whence::Hole { Ok(size) } else { Err(Refusal::NoData) };
             }
             at = known;
-            window_chunks = (window_chunks * 2).min(WINDOW_CHUNKS_MAX);
+            window = window.saturating_mul(2);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Reading files that others have made: the messages that it takes.
 
+use chiton_client::data::Whence;
 use chiton_client::{Client, OpenFlags};
 use chiton_types::Ino;
 
@@ -83,4 +84,37 @@ fn names_that_a_listing_lacks_are_absent_without_a_question() {
         least = least.min(client.messages() - before);
     }
     assert!(least <= 11, "{least} messages for 10 files");
+}
+
+/// S38: a hole costs as little as its two ends, however large it is.
+#[test]
+fn seeking_over_a_huge_hole_takes_a_few_messages() {
+    let site = Site::with_plates(1);
+    let writer = site.connected();
+    let root = writer.caller();
+    let ino = writer.create_file("sparse", b"").expect("made").ino;
+    let fh = writer.open(&root, ino, OpenFlags::READ_WRITE).expect("opened");
+    let (near, far) = (1 << 40, 1 << 54);
+    for at in [near, far] {
+        writer.write(&root, fh, at, b"z").expect("written");
+    }
+    writer.fsync(fh, false).expect("durable");
+    writer.release(fh).expect("closed");
+    drop(writer);
+    for round in ["first", "after a restart"] {
+        let reader = site.connected();
+        let fh = reader.open(&reader.caller(), ino, OpenFlags::READ).expect("opened");
+        let before = reader.messages();
+        assert_eq!(reader.seek(fh, 0, Whence::Data), Ok(near), "{round}");
+        assert_eq!(reader.seek(fh, near + 1, Whence::Data), Ok(far), "{round}");
+        assert_eq!(reader.seek(fh, 0, Whence::Hole), Ok(0), "{round}");
+        assert_eq!(reader.seek(fh, far, Whence::Hole), Ok(far + 1), "{round}");
+        assert_eq!(reader.read(fh, 1 << 50, 3).expect("read"), [0; 3], "{round}");
+        let messages = reader.messages() - before;
+        assert!(messages < 30, "{messages} messages, {round}");
+        reader.release(fh).expect("closed");
+        drop(reader);
+        site.stop();
+        site.start();
+    }
 }

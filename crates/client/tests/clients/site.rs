@@ -62,6 +62,12 @@ impl Site {
         self.server.lock().take();
     }
 
+    /// Ends the server with a checkpoint.
+    pub(crate) fn stop(&self) {
+        self.server().shutdown().expect("stopped");
+        self.server.lock().take();
+    }
+
     /// Ends a plate as a crash would. The others continue.
     pub(crate) fn kill_plate(&self, plate: PlateId) {
         self.server().crash_plate(plate);
