@@ -14,8 +14,10 @@
 //! Invariants:
 //! - Names never leave their realm, so the realm of a directory changes only with a policy. A change of a policy holds the token until
 //!   all plates have it, so no directory moves meanwhile, and versions have one order.
-//! - A question about a realm waits for rows, for further such questions and for policies that are on their way, and for nothing
-//!   else. So requests that hold guards may ask it.
+//! - A question about a realm waits for rows, for further such questions, and for policies and births that are decided and on their
+//!   way, and for nothing else. So requests that hold guards may ask it.
+//! - A directory that is decided on one plate and born on another may be asked about before its birth arrives. The answer waits for the
+//!   birth, because the asker remembers it: an answer that there is no such directory would refuse renames into it (EXDEV) for good.
 //! - The answer to a change of a policy comes when no client acknowledges anything under the policies before.
 
 use chiton_namespace::{Fault, Namespace};
@@ -73,6 +75,7 @@ impl Engine {
         if version < asked {
             return Err(Stop::Wait(Wait::Policies));
         }
+        self.await_birth(ino)?;
         let realm = match self.shards.ns.realm(ino) {
             // A directory that is gone has nothing below it.
             Err(Fault::Refused(_) | Fault::Elsewhere(_)) => Ino::ROOT,

@@ -193,3 +193,55 @@ fn an_orphan_is_freed_by_the_policy_that_another_plate_knows() {
     assert_eq!(cluster.nodes[0].engine.namespace().orphans(), []);
     cluster.check();
 }
+
+/// The plate 0 decides directories in `dir`. Before the birth of one of them arrives at the plate 1, that plate is asked for its realm.
+fn ask_before_the_birth(cluster: &mut Cluster, dir: Ino) -> Ino {
+    let version = cluster.nodes[0].engine.namespace().policy_version();
+    for n in 0..100 {
+        let name = name(&format!("d{n}"));
+        cluster.send(0, Op::Make { parent: dir, name: name.clone(), make: Make::Dir, mode: Mode(0o755) });
+        let mut asked = None;
+        for _ in 0..20 {
+            cluster.commit_all(0);
+            for message in cluster.links.remove(&(0, 1)).unwrap_or_default() {
+                if matches!(message, PeerMessage::Effect { .. }) {
+                    let entries = cluster.nodes[0].entries(dir);
+                    let (_, ino, _) = *entries.iter().find(|entry| entry.0 == name).expect("it is decided");
+                    assert_eq!(cluster.plates.of(ino), Some(PlateId(1)));
+                    let node = &mut cluster.nodes[1];
+                    node.engine.peer(PlateId(0), PeerMessage::AskRealm { ino, version }, &node.m);
+                    cluster.take(1);
+                    asked = Some(ino);
+                }
+                let node = &mut cluster.nodes[1];
+                node.engine.peer(PlateId(0), message, &node.m);
+                cluster.take(1);
+            }
+            cluster.commit_all(1);
+            for message in cluster.links.remove(&(1, 0)).unwrap_or_default() {
+                let node = &mut cluster.nodes[0];
+                node.engine.peer(PlateId(1), message, &node.m);
+                cluster.take(0);
+            }
+        }
+        cluster.run(0, 0);
+        if let Some(ino) = asked {
+            return ino;
+        }
+    }
+    panic!("one of many names is born there");
+}
+
+/// A plate remembers the answer about a realm until the next change of a policy, so it is not given before the directory is born: a
+/// rename or link within one realm does not become EXDEV.
+#[test]
+fn a_directory_that_is_asked_about_before_its_birth_has_its_realm() {
+    let mut cluster = idle(2, 1);
+    let dir = dir_on(&mut cluster, PlateId(0));
+    run(&mut cluster, set_policy(dir, "data: lazy"));
+    let born = ask_before_the_birth(&mut cluster, dir);
+    make(&mut cluster, dir, "f", Make::File { content: Vec::new() });
+    let how = RenameHow::Replace;
+    run(&mut cluster, Op::Rename { from: dir, from_name: name("f"), to: born, to_name: name("f"), how });
+    cluster.check();
+}
