@@ -17,6 +17,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use program::{chiton, done, json, refused};
@@ -40,10 +41,19 @@ impl Site {
         self.dir.path().join("data").display().to_string()
     }
 
-    fn end(&mut self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.server.id().to_string()]).status();
-        assert!(sent.expect("kill runs").success());
+    fn end(&mut self, signal: Signal) {
+        send(&self.server, signal);
         self.server.wait().expect("it ends");
+    }
+
+    /// The program as another user runs it: a copy that this user can reach, wherever the program was built.
+    fn as_user(&self, uid: u32, args: &[&str]) -> Output {
+        let copy = self.dir.path().join("chiton");
+        if !copy.exists() {
+            fs::copy(env!("CARGO_BIN_EXE_chiton"), &copy).expect("copied");
+            fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o755)).expect("changed");
+        }
+        Command::new(copy).args(args).uid(uid).gid(uid).current_dir("/").output().expect("the program runs")
     }
 
     fn again(&mut self) {
@@ -95,10 +105,8 @@ fn serve(dir: &Path) -> (Child, String) {
     (server, tcp)
 }
 
-/// The program as another user runs it.
-fn as_user(uid: u32, args: &[&str]) -> Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_chiton"));
-    program.args(args).uid(uid).gid(uid).current_dir("/").output().expect("the program runs")
+fn send(process: &Child, signal: Signal) {
+    kill_process(Pid::from_child(process), signal).expect("it lives");
 }
 
 fn said(output: &Output) -> String {
@@ -135,7 +143,7 @@ fn a_server_works_for_its_clients_and_remembers_it() {
     refused(&["jobs"], 2, "name a mount point");
 
     // A job ends with its server, which the next one does not know.
-    site.end("-TERM");
+    site.end(Signal::TERM);
     site.again();
     refused(&["jobs", "show", &id, &data], 4, "with its server");
     assert_eq!(done(&["jobs", &data]), "no jobs\n");
@@ -155,7 +163,7 @@ fn over_a_kill(site: &mut Site, args: &[&str]) -> Output {
         newest["kind"] == args[0] && newest["state"] == "running"
     };
     while !is_running() && began.elapsed() < Duration::from_secs(2) {}
-    site.end("-KILL");
+    site.end(Signal::KILL);
     site.again();
     child.wait_with_output().expect("it ends")
 }
@@ -205,7 +213,7 @@ fn a_command_whose_server_dies_begins_again_at_the_next() {
     let out = over_a_kill(&mut site, &words);
     assert!(out.status.success(), "{}", said(&out));
     assert_eq!(done(&["find", "/", "--server", &data]), "/\n");
-    site.end("-TERM");
+    site.end(Signal::TERM);
     done(&["fsck", &data]);
 }
 
@@ -216,16 +224,15 @@ fn other_users_have_jobs_of_their_own() {
     }
     let site = Site::start();
     site.fill(2);
-    fs::set_permissions(site.dir.path(), fs::Permissions::from_mode(0o755)).expect("changed");
     let tcp = &site.tcp[..];
     done(&["du", "--server", tcp, "/tree"]);
-    let refused = as_user(1000, &["chmod", "-R", "777", "/tree", "--server", tcp, "--json"]);
+    let refused = site.as_user(1000, &["chmod", "-R", "777", "/tree", "--server", tcp, "--json"]);
     let totals: serde_json::Value = serde_json::from_slice(&refused.stdout).expect("JSON");
     assert_eq!((refused.status.code(), &totals["refused"]), (Some(1), &203.into()), "{totals}");
     assert_eq!(totals["refusals"].as_array().map(Vec::len), Some(203));
     let all = json(&["jobs", "--json", tcp]);
     let own: serde_json::Value =
-        serde_json::from_slice(&as_user(1000, &["jobs", "--json", tcp]).stdout).expect("JSON");
+        serde_json::from_slice(&site.as_user(1000, &["jobs", "--json", tcp]).stdout).expect("JSON");
     assert_eq!(
         (all["jobs"].as_array().map(Vec::len), own["jobs"].as_array().map(Vec::len)),
         (Some(2), Some(1))
@@ -233,7 +240,7 @@ fn other_users_have_jobs_of_their_own() {
     assert_eq!((&own["jobs"][0]["uid"], &own["jobs"][0]["kind"]), (&1000.into(), &"chmod".into()));
     let of_root = all["jobs"][0]["id"].to_string();
     for word in ["show", "cancel"] {
-        let out = as_user(1000, &["jobs", word, &of_root, tcp]);
+        let out = site.as_user(1000, &["jobs", word, &of_root, tcp]);
         assert_eq!(out.status.code(), Some(1));
         assert!(said(&out).contains("another user's"), "{}", said(&out));
     }
@@ -265,8 +272,7 @@ fn ctrl_c_cancels_the_job_and_a_copy_outlives_its_server() {
     };
     let cp = start("/first");
     newest("running");
-    let sent = Command::new("kill").args(["-INT", &cp.id().to_string()]).status();
-    assert!(sent.expect("kill runs").success());
+    send(&cp, Signal::INT);
     let out = cp.wait_with_output().expect("it ends");
     assert_eq!(out.status.code(), Some(1));
     assert!(
@@ -278,7 +284,7 @@ fn ctrl_c_cancels_the_job_and_a_copy_outlives_its_server() {
 
     let cp = start("/second");
     newest("running");
-    site.end("-KILL");
+    site.end(Signal::KILL);
     site.again();
     let out = cp.wait_with_output().expect("it ends");
     assert!(out.status.success(), "{}", said(&out));
@@ -299,9 +305,8 @@ fn ctrl_c_cancels_the_job_and_a_copy_outlives_its_server() {
     // A user who ends the command meanwhile learns how much is there.
     let cp = start("/third");
     newest("running");
-    site.end("-KILL");
-    let sent = Command::new("kill").args(["-INT", &cp.id().to_string()]).status();
-    assert!(sent.expect("kill runs").success());
+    site.end(Signal::KILL);
+    send(&cp, Signal::INT);
     site.again();
     let out = cp.wait_with_output().expect("it ends");
     let words = said(&out);
@@ -315,6 +320,6 @@ fn ctrl_c_cancels_the_job_and_a_copy_outlives_its_server() {
         ),
     }
     // The changes that it had made are there, and fsck finds nothing wrong.
-    site.end("-TERM");
+    site.end(Signal::TERM);
     done(&["fsck", &data]);
 }

@@ -322,11 +322,7 @@ fn an_owner_decouples_a_directory_of_their_own_as_far_as_its_policy_lets_them() 
     let near = two.near.path("home");
     fs::create_dir(&near).expect("a directory");
     chown(&near, Some(65_534), Some(65_534)).expect("given away");
-    let as_nobody = |words: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_chiton")]);
-        command.args(words).stdin(Stdio::null()).output().expect("runs")
-    };
+    let as_nobody = |words: &[&str]| two.scratch.chiton_of_another_user().args(words).output().expect("runs");
     fs::set_permissions(two.scratch.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("a mode");
     let decouple = |policy: &str| as_nobody(&["decouple", text(&near), "--policy", policy]);
