@@ -174,13 +174,13 @@ fn replace(events: &mut [Event], exchange: usize, leaver: usize) -> Option<Ino> 
 
 /// The event speaks of another name.
 fn rename(event: &mut Event, which: Which, unique: Name) {
-    let name = match (event, which) {
-        (Event::Make { name, .. } | Event::Link { name, .. } | Event::Unlink { name, .. }, Which::Given)
-        | (Event::Rename { to_name: name, .. }, Which::Given)
-        | (Event::Rename { from_name: name, .. }, Which::Left) => name,
-        (event, _) => unreachable!("has no such name: {event:?}"),
-    };
-    *name = unique;
+    if let Event::Rename { from_name, to_name, .. } = event {
+        *(if which == Which::Given { to_name } else { from_name }) = unique;
+    } else if let Event::Make { name, .. } | Event::Link { name, .. } | Event::Unlink { name, .. } = event {
+        *name = unique;
+    } else {
+        unreachable!("has no name: {event:?}");
+    }
 }
 
 #[cfg(test)]

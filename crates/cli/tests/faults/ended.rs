@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
