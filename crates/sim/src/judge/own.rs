@@ -4,14 +4,15 @@
 mod apart;
 mod deciders;
 mod effect;
+mod late;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use apart::own_part;
-
-use apart::{Apart, Ending};
+use apart::{Apart, ending_of};
 use chiton_types::{Ino, Kind, Name, PlateId, Plates, Refusal, Time};
 use effect::Effect;
+use late::Late;
 
 use crate::checkers::crash::{self, Entry};
 use crate::history::{Action, Answer, CallId, ClientId, Handle, Happened, History, Seen, Violation};
@@ -31,7 +32,9 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     let mut apart: BTreeSet<ClientId> = BTreeSet::new();
     // Those whose session expired before the decoupling: the directory may be lost with the answer.
     let mut doubtful: BTreeSet<ClientId> = BTreeSet::new();
+    let mut late = Late::default();
     for event in &history.events {
+        ended.extend(late.note(&event.what));
         match &event.what {
             Happened::Invoked {
                 client,
@@ -93,7 +96,8 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
                 {
                     let mut life = Life::new(history.plates, path.clone(), *mode, *call);
                     life.splits = history.splits;
-                    ended.extend(lives.insert(*client, life));
+                    let before = lives.insert(*client, life);
+                    ended.extend(late.keep(*client, before, apart.contains(client)));
                     doubtful.remove(client);
                 } else if let Some(life) = lives.get_mut(client).filter(|_| !doubtful.contains(client)) {
                     life.invoked(*call, *user, action);
@@ -129,12 +133,11 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
             // An action in flight may belong to the next session, and then apply to the rest of all earlier ones.
             // The creation of a root is right there, too; after anything else there is nothing to compare.
             Happened::SessionLost { client } => {
-                if let Some(mut life) = lives.remove(client) {
+                if let Some(life) = lives.remove(client) {
                     if life.is_being_made() {
                         lives.insert(*client, life);
                     } else if !life.changes_under_way() {
-                        life.cut_off();
-                        ended.push(life);
+                        late.begin(*client, life);
                     }
                 }
             }
@@ -150,6 +153,7 @@ pub(super) fn judge(history: &History, tree: Option<&Tree>) -> Vec<Violation> {
     }
     ended.extend(lives.into_values());
     ended.extend(left.into_values());
+    ended.extend(late.rest());
     if let Some(tree) = tree {
         for life in &ended {
             found.extend(life.judge(tree).err());
@@ -170,15 +174,6 @@ pub(crate) fn is_of_the_outside(refusal: Refusal) -> bool {
             | Refusal::Stale
             | Refusal::Busy
     )
-}
-
-/// How an action ends a directory that was taken.
-fn ending_of(action: &Action) -> Option<Ending> {
-    match action {
-        Action::MergeAll => Some(Ending::Merged),
-        Action::Discard => Some(Ending::Discarded),
-        _ => None,
-    }
 }
 
 /// `/own<client>-<n>`: the root of a life.

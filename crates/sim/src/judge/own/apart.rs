@@ -11,7 +11,7 @@
 
 use super::{Life, violation};
 use crate::checkers::crash::Entry;
-use crate::history::Violation;
+use crate::history::{Action, Violation};
 use crate::tree::{Node, Tree};
 
 /// Bytes that an entry of a directory counts (S9).
@@ -146,5 +146,14 @@ fn same(before: &Tree, after: &Tree, root: &str) -> Result<(), Violation> {
             after.nodes.get(path),
             before.nodes.get(path)
         ))),
+    }
+}
+
+/// How an action ends a directory that was taken.
+pub(super) fn ending_of(action: &Action) -> Option<Ending> {
+    match action {
+        Action::MergeAll => Some(Ending::Merged),
+        Action::Discard => Some(Ending::Discarded),
+        _ => None,
     }
 }
