@@ -102,7 +102,7 @@ words! {
 }
 
 words! {
-    /// The weakest durability with which the owner of a directory, who is no administrator, may decouple it.
+    /// The weakest durability with which an owner of a directory without administrator rights may decouple it.
     OwnerDecouples, default Local {
         /// Only administrators decouple with a weaker policy than the directory's.
         Never = "never", "the owner of a directory decouples it with no weaker policy than holds there";

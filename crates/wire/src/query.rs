@@ -78,7 +78,7 @@ choice! {
             ino: Ino,
             /// First byte asked for.
             offset: u64 as Fixed,
-            /// Bytes asked for; the answer covers whole chunks of the map. It may end earlier, and goes on to the end of a hole that the
+            /// Bytes asked for; the answer covers whole chunks of the map. It may end earlier, and reaches the end of a hole that the
             /// server knows.
             len: u64 as Fixed,
         }

@@ -95,6 +95,16 @@ fn recalls_of(cluster: &mut Cluster, at: usize) -> Vec<u64> {
     recalls
 }
 
+/// The plate 1 commits, and the plate 0 takes what it sends.
+fn deliver_back(cluster: &mut Cluster) {
+    cluster.commit_all(1);
+    for message in cluster.links.remove(&(1, 0)).unwrap_or_default() {
+        let node = &mut cluster.nodes[0];
+        node.engine.peer(PlateId(1), message, &node.m);
+        cluster.take(0);
+    }
+}
+
 /// Until the plate 1 receives [`PeerMessage::RecallNames`]; its other messages and commits continue.
 fn until_names_are_recalled(cluster: &mut Cluster) -> Vec<u64> {
     for _ in 0..50 {
@@ -108,12 +118,7 @@ fn until_names_are_recalled(cluster: &mut Cluster) -> Vec<u64> {
             }
             cluster.take(1);
         }
-        cluster.commit_all(1);
-        for message in cluster.links.remove(&(1, 0)).unwrap_or_default() {
-            let node = &mut cluster.nodes[0];
-            node.engine.peer(PlateId(1), message, &node.m);
-            cluster.take(0);
-        }
+        deliver_back(cluster);
     }
     panic!("no names are recalled");
 }
@@ -217,12 +222,7 @@ fn ask_before_the_birth(cluster: &mut Cluster, dir: Ino) -> Ino {
                 node.engine.peer(PlateId(0), message, &node.m);
                 cluster.take(1);
             }
-            cluster.commit_all(1);
-            for message in cluster.links.remove(&(1, 0)).unwrap_or_default() {
-                let node = &mut cluster.nodes[0];
-                node.engine.peer(PlateId(1), message, &node.m);
-                cluster.take(0);
-            }
+            deliver_back(cluster);
         }
         cluster.run(0, 0);
         if let Some(ino) = asked {
